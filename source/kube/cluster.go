@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+
+	"portolan/service"
+)
+
+// Cluster collects API objects and turns them into Snapshots. Only the Services
+// whose objects changed since the last Snapshot are converted again. It is not
+// safe for use by several goroutines.
+type Cluster struct {
+	settings Settings
+	services map[service.Name]*v1.Service
+	slices   map[service.Name]map[string]*discovery.EndpointSlice // by Service, then slice name
+	node     *v1.Node
+	dirty    map[service.Name]bool
+	last     *service.Snapshot
+}
+
+// NewCluster returns a Cluster without objects.
+func NewCluster(settings Settings) *Cluster {
+	return &Cluster{
+		settings: settings,
+		services: map[service.Name]*v1.Service{},
+		slices:   map[service.Name]map[string]*discovery.EndpointSlice{},
+		dirty:    map[service.Name]bool{},
+		last:     &service.Snapshot{},
+	}
+}
+
+// PutService adds a Service or takes the place of the one of its name.
+func (c *Cluster) PutService(svc *v1.Service) {
+	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}
+	c.services[name] = svc
+	c.dirty[name] = true
+}
+
+// DeleteService removes a Service; its slices stay until they are deleted.
+func (c *Cluster) DeleteService(name service.Name) {
+	delete(c.services, name)
+	c.dirty[name] = true
+}
+
+// PutSlice adds an EndpointSlice or takes the place of the one of its name.
+// Slices of headless Services, or that name no Service, are ignored.
+func (c *Cluster) PutSlice(slice *discovery.EndpointSlice) {
+	owner := service.Name{Namespace: slice.Namespace, Name: slice.Labels[discovery.LabelServiceName]}
+	if _, headless := slice.Labels[labelHeadless]; headless || owner.Name == "" {
+		return
+	}
+	if c.slices[owner] == nil {
+		c.slices[owner] = map[string]*discovery.EndpointSlice{}
+	}
+	c.slices[owner][slice.Name] = slice
+	c.dirty[owner] = true
+}
+
+// DeleteSlice removes an EndpointSlice as it was last put.
+func (c *Cluster) DeleteSlice(slice *discovery.EndpointSlice) {
+	owner := service.Name{Namespace: slice.Namespace, Name: slice.Labels[discovery.LabelServiceName]}
+	delete(c.slices[owner], slice.Name)
+	if len(c.slices[owner]) == 0 {
+		delete(c.slices, owner)
+	}
+	c.dirty[owner] = true
+}
+
+// PutNode tells about a Node; those of another name are ignored.
+func (c *Cluster) PutNode(node *v1.Node) {
+	if node.Name == c.settings.NodeName {
+		c.node = node
+	}
+}
+
+// DeleteNode forgets a Node; those of another name are ignored.
+func (c *Cluster) DeleteNode(name string) {
+	if name == c.settings.NodeName {
+		c.node = nil
+	}
+}
+
+// Configure changes the settings, such as local addresses that came or went.
+func (c *Cluster) Configure(change func(*Settings)) { change(&c.settings) }
+
+// Snapshot returns everything that is known now. Without a change since the
+// last call it returns the same Snapshot.
+func (c *Cluster) Snapshot() *service.Snapshot {
+	var put []*service.Service
+	var gone []service.Name
+	for name := range c.dirty {
+		var svc *service.Service
+		if obj := c.services[name]; obj != nil {
+			svc = Convert(obj, c.slicesOf(name))
+		}
+		switch {
+		case svc != nil:
+			put = append(put, svc)
+		case c.last.Service(name) != nil:
+			gone = append(gone, name)
+		}
+	}
+	clear(c.dirty)
+	node := ConvertNode(c.settings, c.node)
+	node.LargeCluster = c.last.Node.LargeCluster
+	if len(put) > 0 || len(gone) > 0 || !node.Equal(c.last.Node) {
+		c.last = c.last.With(node, put, gone)
+	}
+	return c.last
+}
+
+// slicesOf returns the slices of a Service in the order of their names, so that
+// the same objects always give the same Service.
+func (c *Cluster) slicesOf(name service.Name) []*discovery.EndpointSlice {
+	out := make([]*discovery.EndpointSlice, 0, len(c.slices[name]))
+	for _, s := range c.slices[name] {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *discovery.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,178 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Verdict is what became of one try to reach an address.
+type Verdict int
+
+const (
+	TimedOut Verdict = iota // nothing came back
+	Answered                // a pod said its name
+	Refused                 // an ICMP port unreachable or a TCP reset came back
+	Failed                  // anything else; Outcome.Err says what
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case TimedOut:
+		return "timeout"
+	case Answered:
+		return "answered"
+	case Refused:
+		return "refused"
+	case Failed:
+		return "failed"
+	}
+	panic(fmt.Sprintf("lab: verdict %d", int(v)))
+}
+
+// Outcome is what one try saw. Pod and Seen are set when it was answered: who
+// answered, and the source address the pod saw.
+type Outcome struct {
+	Verdict Verdict
+	Pod     string
+	Seen    netip.AddrPort
+	Local   netip.AddrPort // of the caller's socket; zero when no socket came about
+	Err     error
+}
+
+func (o Outcome) String() string {
+	switch o.Verdict {
+	case Answered:
+		return fmt.Sprintf("answered by %s, which saw %v", o.Pod, o.Seen)
+	case Failed:
+		return fmt.Sprintf("failed: %v", o.Err)
+	}
+	return o.Verdict.String()
+}
+
+// Call is one try: Proto is "tcp" or "udp", From an address of the caller to use
+// as source (the zero Addr lets the kernel choose).
+type Call struct {
+	Proto   string
+	From    netip.Addr
+	To      netip.AddrPort
+	Timeout time.Duration
+}
+
+// Dial makes a try with the source that the kernel chooses.
+func (h *Host) Dial(proto string, to netip.AddrPort, timeout time.Duration) Outcome {
+	return h.Try(Call{Proto: proto, To: to, Timeout: timeout})
+}
+
+// Try calls an address, reads the one line a pod says, and hangs up.
+func (h *Host) Try(call Call) Outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), call.Timeout)
+	defer cancel()
+	conn, err := h.open(ctx, call)
+	if err != nil {
+		return outcomeOf(err)
+	}
+	defer conn.Close()
+	return conn.ask(ctx)
+}
+
+// Conn is an open conversation with a pod.
+type Conn struct {
+	net.Conn
+	lines *bufio.Reader
+	datagram,
+	greeted bool
+}
+
+// Open connects and leaves the connection open; Ask talks over it.
+func (h *Host) Open(ctx context.Context, call Call) (*Conn, error) {
+	if call.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, call.Timeout)
+		defer cancel()
+	}
+	return h.open(ctx, call)
+}
+
+func (h *Host) open(ctx context.Context, call Call) (*Conn, error) {
+	var dialer net.Dialer
+	if call.From.IsValid() {
+		if call.Proto == "udp" {
+			dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(call.From, 0))
+		} else {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(call.From, 0))
+		}
+	}
+	conn, err := h.dialContext(ctx, dialer, call.Proto, call.To.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: conn, lines: bufio.NewReader(conn), datagram: call.Proto == "udp"}, nil
+}
+
+// DialContext connects from inside the host; address is an IP and a port. It fits
+// http.Transport.
+func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return h.dialContext(ctx, net.Dialer{}, network, address)
+}
+
+func (h *Host) dialContext(ctx context.Context, dialer net.Dialer, network, address string) (net.Conn, error) {
+	// A literal address keeps the dialer in this goroutine, and so in the namespace.
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, fmt.Errorf("lab: dial from %s: %w", h.Name, err)
+	}
+	var conn net.Conn
+	err := h.ns.do(func() (err error) {
+		conn, err = dialer.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// Ask says a line and hears the pod's. The first Ask of a TCP connection only
+// listens: pods greet.
+func (c *Conn) Ask(timeout time.Duration) Outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return c.ask(ctx)
+}
+
+func (c *Conn) ask(ctx context.Context) Outcome {
+	deadline, _ := ctx.Deadline()
+	c.SetDeadline(deadline)
+	if c.datagram || c.greeted {
+		// A datagram that a rule of this very host stops fails with EPERM, refused or
+		// dropped alike; which of the two, only the socket's error queue tells.
+		if _, err := c.Write([]byte("?\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+			return outcomeOf(err)
+		}
+	}
+	line, err := c.lines.ReadString('\n')
+	if err != nil {
+		return outcomeOf(err)
+	}
+	c.greeted = true
+	pod, seen, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	peer, err := netip.ParseAddrPort(seen)
+	if err != nil {
+		return Outcome{Verdict: Failed, Err: fmt.Errorf("lab: answer %q is not that of a pod", line)}
+	}
+	return Outcome{Verdict: Answered, Pod: pod, Seen: peer, Local: unmapped(c.LocalAddr())}
+}
+
+func outcomeOf(err error) Outcome {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Outcome{Verdict: Refused, Err: err}
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return Outcome{Verdict: TimedOut, Err: err}
+	}
+	return Outcome{Verdict: Failed, Err: err}
+}

@@ -1,0 +1,132 @@
+// Package healthcheck tells others how the proxy fares: /healthz and /livez of
+// the proxy itself, and the health-check node ports by which load balancers
+// find the nodes that have local endpoints.
+package healthcheck
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"portolan/service"
+)
+
+// Health knows for each IP family whether changes get written in time. Its
+// answers are kube-proxy's, with one difference: /healthz is 503 until every
+// family has been written once, since before that no Service works here.
+type Health struct {
+	timeout time.Duration
+	now     func() time.Time
+
+	mu       sync.Mutex
+	families map[service.Family]*familyHealth
+	eligible bool
+}
+
+type familyHealth struct {
+	updated time.Time // end of the last write; zero before the first
+	queued  time.Time // oldest change that was not written yet; zero for none
+}
+
+// NewHealth returns a Health for the families. A change that waits longer than
+// timeout to be written makes its family unhealthy.
+func NewHealth(timeout time.Duration, families []service.Family) *Health {
+	h := &Health{timeout: timeout, now: time.Now, families: map[service.Family]*familyHealth{}, eligible: true}
+	for _, f := range families {
+		h.families[f] = &familyHealth{}
+	}
+	return h
+}
+
+// Queued notes that a change waits to be written.
+func (h *Health) Queued(f service.Family) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.families[f]; s != nil && s.queued.IsZero() {
+		s.queued = h.now()
+	}
+}
+
+// Updated notes that everything known was written.
+func (h *Health) Updated(f service.Family) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.families[f]; s != nil {
+		s.updated, s.queued = h.now(), time.Time{}
+	}
+}
+
+// SetEligible says whether load balancers should send traffic to this Node: not
+// when it is being deleted.
+func (h *Health) SetEligible(eligible bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.eligible = eligible
+}
+
+// Alive tells whether no family is stuck.
+func (h *Health) Alive() bool { return h.status().Healthy }
+
+type report struct {
+	LastUpdated  time.Time               `json:"lastUpdated"`
+	CurrentTime  time.Time               `json:"currentTime"`
+	NodeEligible *bool                   `json:"nodeEligible,omitempty"`
+	Healthy      bool                    `json:"healthy"`
+	Status       map[string]familyReport `json:"status"`
+
+	synced bool
+}
+
+type familyReport struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+func (h *Health) status() report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now().UTC()
+	eligible := h.eligible
+	r := report{CurrentTime: now, NodeEligible: &eligible, Healthy: true, synced: true, Status: map[string]familyReport{}}
+	for f, s := range h.families {
+		healthy := s.queued.IsZero() || now.Sub(s.queued) < h.timeout
+		r.Healthy = r.Healthy && healthy
+		if s.updated.IsZero() {
+			r.synced = false
+			continue
+		}
+		r.Status[f.String()] = familyReport{LastUpdated: s.updated.UTC(), Healthy: healthy}
+		if s.updated.After(r.LastUpdated) {
+			r.LastUpdated = s.updated.UTC()
+		}
+	}
+	return r
+}
+
+// Handler answers /healthz and /livez; everything else is 404.
+func (h *Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		r := h.status()
+		writeReport(w, r, r.Healthy && r.synced && *r.NodeEligible)
+	})
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		r := h.status()
+		r.NodeEligible = nil
+		writeReport(w, r, r.Healthy)
+	})
+	return mux
+}
+
+func writeReport(w http.ResponseWriter, r report, ok bool) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	code := http.StatusServiceUnavailable
+	if ok {
+		code = http.StatusOK
+		r.LastUpdated = r.CurrentTime
+	}
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(r) // the client is gone if this fails
+}

@@ -1,0 +1,184 @@
+package healthcheck
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"portolan/service"
+)
+
+// NodePorts answers load balancers on the healthCheckNodePort of Services with
+// externalTrafficPolicy Local: 200 while this node has ready endpoints of the
+// Service and the proxy is healthy, else 503. The number of endpoints travels
+// in the header X-Load-Balancing-Endpoint-Weight.
+type NodePorts struct {
+	health *Health
+	family service.Family
+
+	mu      sync.Mutex
+	servers map[service.Name]*nodePortServer
+}
+
+type nodePortServer struct {
+	name   service.Name
+	port   uint16
+	addrs  []netip.Addr
+	health *Health
+	http   []*http.Server
+
+	mu    sync.Mutex
+	local int
+}
+
+// NewNodePorts returns the health-check node ports of one family, none open.
+func NewNodePorts(health *Health, f service.Family) *NodePorts {
+	return &NodePorts{health: health, family: f, servers: map[service.Name]*nodePortServer{}}
+}
+
+// Update opens, closes and answers as the Snapshot asks; prev is the Snapshot
+// of the last Update, or nil. Ports that cannot be opened are in the error and
+// are tried again by the next Update that concerns their Service.
+func (n *NodePorts) Update(ctx context.Context, s, prev *service.Snapshot) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	if prev != nil && !s.Node.Equal(prev.Node) {
+		prev = nil
+	}
+	for c := range s.Changes(prev) {
+		if c.New == nil {
+			n.close(c.Old.Name)
+			continue
+		}
+		errs = append(errs, n.update(ctx, s.Node, c.New))
+	}
+	return errors.Join(errs...)
+}
+
+// Close closes all ports.
+func (n *NodePorts) Close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name := range n.servers {
+		n.close(name)
+	}
+}
+
+func (n *NodePorts) close(name service.Name) {
+	if s := n.servers[name]; s != nil {
+		for _, h := range s.http {
+			_ = h.Close() // nothing is left to do about it
+		}
+		delete(n.servers, name)
+	}
+}
+
+func (n *NodePorts) update(ctx context.Context, node service.Node, svc *service.Service) error {
+	_, ours := svc.ClusterIP(n.family)
+	current := n.servers[svc.Name]
+	if current != nil && (!ours || current.port != svc.HealthCheckNodePort) {
+		n.close(svc.Name)
+		current = nil
+	}
+	if !ours || svc.HealthCheckNodePort == 0 {
+		return nil
+	}
+	local := localEndpoints(node, svc, n.family)
+	if current != nil {
+		current.setLocal(local)
+		return nil
+	}
+	s := &nodePortServer{name: svc.Name, port: svc.HealthCheckNodePort, health: n.health, local: local}
+	if !node.NodePorts.All(n.family) {
+		s.addrs = node.NodePorts.Selected(n.family)
+	}
+	if err := s.listen(ctx, n.family); err != nil {
+		return fmt.Errorf("healthcheck: Service %s: healthCheckNodePort %d: %w", svc.Name, svc.HealthCheckNodePort, err)
+	}
+	n.servers[svc.Name] = s
+	return nil
+}
+
+// localEndpoints counts the distinct addresses of ready endpoints here;
+// terminating ones do not count, so that load balancers drain the node.
+func localEndpoints(node service.Node, svc *service.Service, f service.Family) int {
+	seen := map[netip.Addr]bool{}
+	for _, p := range svc.Ports {
+		for _, e := range p.Endpoints {
+			if e.Ready && e.LocalTo(node.Name) && service.FamilyOf(e.Addr.Addr()) == f {
+				seen[e.Addr.Addr()] = true
+			}
+		}
+	}
+	return len(seen)
+}
+
+func (s *nodePortServer) listen(ctx context.Context, f service.Family) error {
+	network, any := "tcp4", netip.IPv4Unspecified()
+	if f == service.IPv6 {
+		network, any = "tcp6", netip.IPv6Unspecified()
+	}
+	addrs := s.addrs
+	if len(addrs) == 0 {
+		addrs = []netip.Addr{any}
+	}
+	var config net.ListenConfig
+	var listeners []net.Listener
+	for _, a := range addrs {
+		l, err := config.Listen(ctx, network, net.JoinHostPort(a.String(), strconv.Itoa(int(s.port))))
+		if err != nil {
+			for _, open := range listeners {
+				_ = open.Close() // all or nothing
+			}
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	for _, l := range listeners {
+		server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+		s.http = append(s.http, server)
+		go server.Serve(l) // ends with Close
+	}
+	return nil
+}
+
+func (s *nodePortServer) setLocal(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.local = n
+}
+
+// ServeHTTP answers on every path.
+func (s *nodePortServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	local := s.local
+	s.mu.Unlock()
+	healthy := s.health.Alive()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+	if local > 0 && healthy {
+		w.WriteHeader(http.StatusOK)
+	} else {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	type name struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "\t")
+	_ = encoder.Encode(struct { // the client is gone if this fails
+		Service      name `json:"service"`
+		Local        int  `json:"localEndpoints"`
+		ProxyHealthy bool `json:"serviceProxyHealthy"`
+	}{name{s.name.Namespace, s.name.Name}, local, healthy})
+}

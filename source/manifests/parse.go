@@ -1,0 +1,242 @@
+// Package manifests reads Services, EndpointSlices and Nodes from files, and
+// follows the files as they change.
+//
+// A document that cannot be used is refused with a Problem that names file,
+// document, object and field; everything else in the file still counts, and
+// what was known of the refused object stays in force.
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"portolan/source/kube"
+)
+
+// Kinds of objects that are read; documents of other kinds are passed over.
+const (
+	kindService = "Service"
+	kindSlice   = "EndpointSlice"
+	kindNode    = "Node"
+)
+
+// ref names an object.
+type ref struct{ kind, namespace, name string }
+
+func (r ref) String() string {
+	if r.namespace == "" {
+		return r.kind + " " + r.name
+	}
+	return r.kind + " " + r.namespace + "/" + r.name
+}
+
+// Problem is a document, or a part of one, that was refused, or a warning
+// about one that is used all the same.
+type Problem struct {
+	File     string
+	Document int // from 1; 0 when the whole file is meant
+	Object   string
+	Warning  bool
+	Err      error
+}
+
+func (p Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Document > 0 {
+		fmt.Fprintf(&b, ": document %d", p.Document)
+	}
+	if p.Object != "" {
+		b.WriteString(": " + p.Object)
+	}
+	b.WriteString(": " + p.Err.Error())
+	return b.String()
+}
+
+func (p Problem) Unwrap() error { return p.Err }
+
+// content is what one file says. refused are the objects that it names but
+// whose text could not be used; damaged tells that some document could not even
+// be named, so that nothing may be concluded from an object's absence.
+type content struct {
+	objects  map[ref]any // *v1.Service, *discovery.EndpointSlice or *v1.Node
+	refused  map[ref]bool
+	damaged  bool
+	problems []Problem
+}
+
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"metadata"`
+}
+
+func (h header) ref() ref {
+	r := ref{h.Kind, h.Metadata.Namespace, h.Metadata.Name}
+	if r.kind != kindNode && r.namespace == "" {
+		r.namespace = v1.NamespaceDefault
+	}
+	return r
+}
+
+// parse reads all documents of a file. It never fails as a whole.
+func parse(file string, data []byte) content {
+	c := content{objects: map[ref]any{}, refused: map[ref]bool{}}
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for document := 1; ; document++ {
+		raw, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return c
+		}
+		if err != nil {
+			c.damage(Problem{File: file, Document: document, Err: err})
+			return c
+		}
+		if text, err := yaml.YAMLToJSON(raw); err != nil {
+			c.damage(Problem{File: file, Document: document, Err: err})
+		} else {
+			c.document(file, document, text, raw)
+		}
+	}
+}
+
+func (c *content) damage(p Problem) {
+	c.damaged = true
+	c.problems = append(c.problems, p)
+}
+
+// document reads one document, or one item of a List; raw is its YAML where it
+// is a whole document, for warnings about fields that are not known.
+func (c *content) document(file string, number int, text, raw []byte) {
+	if t := bytes.TrimSpace(text); len(t) == 0 || bytes.Equal(t, []byte("null")) {
+		return
+	}
+	var h header
+	if err := json.Unmarshal(text, &h); err != nil {
+		c.damage(Problem{File: file, Document: number, Err: fmt.Errorf("not a Kubernetes object: %w", err)})
+		return
+	}
+	if strings.HasSuffix(h.Kind, "List") {
+		c.list(file, number, h, text)
+		return
+	}
+	object := newObject(h)
+	if object == nil {
+		if h.Kind == "" {
+			c.damage(Problem{File: file, Document: number, Err: errors.New("field kind is missing")})
+		}
+		return
+	}
+	r := h.ref()
+	problem := Problem{File: file, Document: number, Object: r.String()}
+	if err := json.Unmarshal(text, object); err != nil {
+		c.refuse(r, problem, err)
+		return
+	}
+	if errs := validate(object, r); len(errs) > 0 {
+		c.refuse(r, problem, errs.ToAggregate())
+		return
+	}
+	if c.objects[r] != nil {
+		c.refuse(r, problem, errors.New("the file has this object already; the first one counts"))
+		return
+	}
+	c.objects[r] = object
+	if raw != nil {
+		c.warn(problem, unknownFields(h, raw))
+	}
+	if svc, ok := object.(*v1.Service); ok && svc.Spec.ClusterIP == "" && len(svc.Spec.ClusterIPs) == 0 &&
+		svc.Spec.Type != v1.ServiceTypeExternalName {
+		c.warn(problem, errors.New("spec.clusterIP: is empty, so there is nothing to program; manifests must carry the address that an API server would have allocated"))
+	}
+}
+
+func (c *content) refuse(r ref, p Problem, err error) {
+	c.refused[r] = true
+	p.Err = err
+	c.problems = append(c.problems, p)
+}
+
+func (c *content) warn(p Problem, err error) {
+	if err != nil {
+		p.Warning, p.Err = true, err
+		c.problems = append(c.problems, p)
+	}
+}
+
+func (c *content) list(file string, number int, h header, text []byte) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		c.damage(Problem{File: file, Document: number, Object: h.Kind, Err: err})
+		return
+	}
+	for _, item := range list.Items {
+		c.document(file, number, withKind(item, h), nil)
+	}
+}
+
+// withKind gives the items of a typed list (ServiceList) the kind that the API
+// leaves out there.
+func withKind(item json.RawMessage, list header) []byte {
+	var fields map[string]json.RawMessage
+	kind := strings.TrimSuffix(list.Kind, "List")
+	if kind == "" || json.Unmarshal(item, &fields) != nil || fields == nil || fields["kind"] != nil {
+		return item
+	}
+	fields["kind"], _ = json.Marshal(kind)
+	fields["apiVersion"], _ = json.Marshal(list.APIVersion)
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return item
+	}
+	return out
+}
+
+func newObject(h header) any {
+	switch {
+	case h.Kind == kindService && h.APIVersion == "v1":
+		return &v1.Service{}
+	case h.Kind == kindSlice && h.APIVersion == "discovery.k8s.io/v1":
+		return &discovery.EndpointSlice{}
+	case h.Kind == kindNode && h.APIVersion == "v1":
+		return &v1.Node{}
+	}
+	return nil
+}
+
+// validate checks an object and fills in the namespace that kubectl would.
+func validate(object any, r ref) field.ErrorList {
+	switch o := object.(type) {
+	case *v1.Service:
+		o.Namespace = r.namespace
+		return kube.ValidateService(o)
+	case *discovery.EndpointSlice:
+		o.Namespace = r.namespace
+		return kube.ValidateSlice(o)
+	case *v1.Node:
+		return kube.ValidateNode(o)
+	}
+	panic(fmt.Sprintf("manifests: validate %T", object))
+}
+
+// unknownFields returns the complaint of a strict reading, nil when there is
+// none: a mistyped field would otherwise be lost without a word.
+func unknownFields(h header, raw []byte) error {
+	return yaml.UnmarshalStrict(raw, newObject(h))
+}

@@ -1,0 +1,223 @@
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+
+	"portolan/service"
+	"portolan/source/kube"
+)
+
+// Source keeps a kube.Cluster at what files and folders say. It is not safe for
+// use by several goroutines.
+type Source struct {
+	paths   []string
+	cluster *kube.Cluster
+	files   map[string]*file
+	inForce map[ref]any // what the Cluster was told last
+}
+
+// file is one file as it was last read.
+type file struct {
+	stamp    stamp
+	objects  map[ref]any
+	problems []Problem
+}
+
+// stamp tells whether a file may have changed.
+type stamp struct {
+	modified time.Time
+	size     int64
+	inode    uint64
+}
+
+// New returns a Source that reads the given files and folders into cluster.
+func New(paths []string, cluster *kube.Cluster) *Source {
+	return &Source{
+		paths:   paths,
+		cluster: cluster,
+		files:   map[string]*file{},
+		inForce: map[ref]any{},
+	}
+}
+
+// Load reads what changed since the last Load and returns the Snapshot with all
+// problems that are there now. A path that has gone keeps what it said.
+func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
+	var problems []Problem
+	present := map[string]bool{}
+	for _, path := range s.paths {
+		names, err := list(path)
+		if err != nil {
+			problems = append(problems, Problem{File: path, Err: err})
+			s.keep(path, present)
+			continue
+		}
+		for _, name := range names {
+			present[name] = true
+			if err := s.read(name); err != nil {
+				problems = append(problems, Problem{File: name, Err: err})
+			}
+			if ctx.Err() != nil {
+				return s.cluster.Snapshot(), append(problems, Problem{File: name, Err: ctx.Err()})
+			}
+		}
+	}
+	maps.DeleteFunc(s.files, func(name string, _ *file) bool { return !present[name] })
+	problems = append(problems, s.publish()...)
+	return s.cluster.Snapshot(), problems
+}
+
+// keep marks the files of a path that cannot be listed as still there.
+func (s *Source) keep(path string, present map[string]bool) {
+	for name := range s.files {
+		if name == path || strings.HasPrefix(name, path+string(filepath.Separator)) {
+			present[name] = true
+		}
+	}
+}
+
+// list returns the manifest files of a path: itself, or those directly in a
+// folder that end in .yaml, .yml or .json and are not hidden.
+func list(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		name := e.Name()
+		switch filepath.Ext(name) {
+		case ".yaml", ".yml", ".json":
+			if !e.IsDir() && !strings.HasPrefix(name, ".") {
+				out = append(out, filepath.Join(path, name))
+			}
+		}
+	}
+	return out, nil
+}
+
+// maxFileSize bounds what is read into memory: 45,000 Services with their
+// slices are about 100 MB of YAML.
+const maxFileSize = 512 << 20
+
+func (s *Source) read(name string) error {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) && s.files[name] == nil {
+		return nil // listed a moment ago, gone now
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return errors.New("not a regular file")
+	case info.Size() > maxFileSize:
+		return fmt.Errorf("%d bytes are more than the %d that are read", info.Size(), maxFileSize)
+	}
+	now := stampOf(info)
+	old := s.files[name]
+	if old != nil && old.stamp == now {
+		return nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	s.files[name] = merge(old, parse(name, data), now)
+	return nil
+}
+
+// merge takes over what a file says now. An object whose text was refused keeps
+// its last good version, and so does one that is missing while some document
+// could not be read at all: it may be that one.
+func merge(old *file, c content, now stamp) *file {
+	next := &file{stamp: now, objects: c.objects, problems: c.problems}
+	if old == nil {
+		return next
+	}
+	for r, object := range old.objects {
+		if next.objects[r] == nil && (c.refused[r] || c.damaged) {
+			next.objects[r] = object
+		}
+	}
+	return next
+}
+
+// publish tells the Cluster what changed. Of two files with the same object the
+// first by name counts.
+func (s *Source) publish() []Problem {
+	var problems []Problem
+	want := map[ref]any{}
+	owner := map[ref]string{}
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[name]
+		problems = append(problems, f.problems...)
+		for r, object := range f.objects {
+			if first, taken := owner[r]; taken {
+				problems = append(problems, Problem{File: name, Object: r.String(),
+					Err: fmt.Errorf("%s has this object already; that one counts", first)})
+				continue
+			}
+			want[r], owner[r] = object, name
+		}
+	}
+	for r, object := range s.inForce {
+		if want[r] != object {
+			s.remove(r, object, want[r] == nil)
+		}
+	}
+	for r, object := range want {
+		if s.inForce[r] != object {
+			s.put(object)
+		}
+	}
+	s.inForce = want
+	return problems
+}
+
+func (s *Source) put(object any) {
+	switch o := object.(type) {
+	case *v1.Service:
+		s.cluster.PutService(o)
+	case *discovery.EndpointSlice:
+		s.cluster.PutSlice(o)
+	case *v1.Node:
+		s.cluster.PutNode(o)
+	}
+}
+
+// remove takes an object back; gone is false when a newer one follows. A slice
+// is always taken back first, as the newer one may belong to another Service.
+func (s *Source) remove(r ref, object any, gone bool) {
+	switch o := object.(type) {
+	case *v1.Service:
+		if gone {
+			s.cluster.DeleteService(service.Name{Namespace: r.namespace, Name: r.name})
+		}
+	case *discovery.EndpointSlice:
+		s.cluster.DeleteSlice(o)
+	case *v1.Node:
+		if gone {
+			s.cluster.DeleteNode(r.name)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"portolan/service"
+)
+
+const (
+	// settle is how long a file has to be quiet before it is read, so that an
+	// editor's half-written file is rarely seen; settleMax bounds the wait while
+	// writes go on.
+	settle    = 15 * time.Millisecond
+	settleMax = 60 * time.Millisecond
+	// rescan finds what notifications cannot tell: network file systems, and
+	// folders that were made and filled before they could be watched.
+	rescan = 5 * time.Second
+)
+
+// Watch calls changed with the first Snapshot and then after every change of
+// the files, until ctx ends. Problems are handed over when they differ from the
+// last ones.
+func (s *Source) Watch(ctx context.Context, changed func(*service.Snapshot, []Problem)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("manifests: watch files: %w", err)
+	}
+	defer watcher.Close()
+	watched := map[string]bool{}
+	load := func() {
+		s.follow(watcher, watched)
+		snapshot, problems := s.Load(ctx)
+		changed(snapshot, problems)
+	}
+	load()
+	tick := time.NewTicker(rescan)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case event := <-watcher.Events:
+			if event.Has(fsnotify.Chmod) && event.Op == fsnotify.Chmod {
+				continue
+			}
+			if err := waitQuiet(ctx, watcher); err != nil {
+				return err
+			}
+			load()
+		case <-watcher.Errors: // an overflow loses events, so look at everything
+			load()
+		case <-tick.C:
+			load()
+		}
+	}
+}
+
+// waitQuiet returns when no event came for a while.
+func waitQuiet(ctx context.Context, watcher *fsnotify.Watcher) error {
+	deadline := time.After(settleMax)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-watcher.Events:
+		case <-deadline:
+			return nil
+		case <-time.After(settle):
+			return nil
+		}
+	}
+}
+
+// follow watches the folder of every path and, for a folder, itself. Where a
+// folder is missing its nearest existing parent is watched, so that its return
+// is noticed.
+func (s *Source) follow(watcher *fsnotify.Watcher, watched map[string]bool) {
+	want := map[string]bool{}
+	for _, path := range s.paths {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			want[path] = true
+		}
+		parent := filepath.Dir(path)
+		for parent != filepath.Dir(parent) {
+			if _, err := os.Stat(parent); err == nil {
+				break
+			}
+			parent = filepath.Dir(parent)
+		}
+		want[parent] = true
+	}
+	// A removed folder loses its watch silently, so ask what is in force.
+	clear(watched)
+	for _, name := range watcher.WatchList() {
+		watched[name] = true
+	}
+	for name := range want {
+		if !watched[name] {
+			_ = watcher.Add(name) // gone again: the rescan looks after it
+		}
+	}
+	for name := range watched {
+		if !want[name] {
+			_ = watcher.Remove(name)
+		}
+	}
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	out := stamp{modified: info.ModTime(), size: info.Size()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		out.inode = sys.Ino
+	}
+	return out
+}

@@ -1,0 +1,71 @@
+package netfilter
+
+import (
+	"math/bits"
+	"net/netip"
+)
+
+// SourceAddr is the address that MASQUERADE gives a packet that leaves by dev
+// towards a next hop: for IPv4 the first primary address of dev whose network
+// holds the next hop, else its first primary address, else the first of any
+// other interface (addresses of scope host and link never). For IPv6 the
+// address of dev that shares the longest prefix, a shortened form of RFC 6724.
+// ok is false when there is none: the kernel then drops the packet.
+func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok bool) {
+	if in := h.Interface(dev); in != nil {
+		if a, ok := in.sourceAddr(towards); ok {
+			return a, true
+		}
+	}
+	for i := range h.Interfaces {
+		if a, ok := h.Interfaces[i].sourceAddr(towards); ok {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {
+	var best netip.Addr
+	bestLen := -1
+	for _, a := range in.Addresses {
+		addr := a.Prefix.Addr()
+		if addr.Is4() != towards.Is4() || addr.IsLoopback() || a.Secondary {
+			continue
+		}
+		if a.Narrow && !(addr.IsLinkLocalUnicast() && towards.IsLinkLocalUnicast() && !addr.Is4()) {
+			continue
+		}
+		if addr.Is4() {
+			net := a.Prefix
+			if a.Peer.IsValid() {
+				net = a.Peer
+			}
+			if net.Masked().Contains(towards) {
+				return addr, true
+			}
+			if bestLen < 0 {
+				best, bestLen = addr, 0
+			}
+			continue
+		}
+		if addr.IsLinkLocalUnicast() != towards.IsLinkLocalUnicast() {
+			continue
+		}
+		if n := commonBits(addr, towards); n > bestLen {
+			best, bestLen = addr, n
+		}
+	}
+	return best, bestLen >= 0
+}
+
+// commonBits is the length of the common prefix of two IPv6 addresses.
+func commonBits(a, b netip.Addr) int {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if d := x[i] ^ y[i]; d != 0 {
+			return i*8 + bits.LeadingZeros8(d)
+		}
+	}
+	return 128
+}

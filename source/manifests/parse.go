@@ -19,6 +19,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"portolan/source/kube"
@@ -106,11 +107,16 @@ func parse(file string, data []byte) content {
 			c.damage(Problem{File: file, Document: document, Err: err})
 			return c
 		}
-		if text, err := yaml.YAMLToJSON(raw); err != nil {
-			c.damage(Problem{File: file, Document: document, Err: err})
-		} else {
-			c.document(file, document, text, raw)
+		text, err := yaml.YAMLToJSONStrict(raw)
+		if err != nil { // a duplicate key is a warning: the last one counts
+			strict := err
+			if text, err = yaml.YAMLToJSON(raw); err != nil {
+				c.damage(Problem{File: file, Document: document, Err: err})
+				continue
+			}
+			c.warn(Problem{File: file, Document: document}, strict)
 		}
+		c.document(file, document, text)
 	}
 }
 
@@ -119,9 +125,10 @@ func (c *content) damage(p Problem) {
 	c.problems = append(c.problems, p)
 }
 
-// document reads one document, or one item of a List; raw is its YAML where it
-// is a whole document, for warnings about fields that are not known.
-func (c *content) document(file string, number int, text, raw []byte) {
+// document reads one document, or one item of a List. Field names are case
+// sensitive, as an API server takes them; unknown ones are warnings, since a
+// mistyped field would otherwise be lost without a word.
+func (c *content) document(file string, number int, text []byte) {
 	if t := bytes.TrimSpace(text); len(t) == 0 || bytes.Equal(t, []byte("null")) {
 		return
 	}
@@ -143,7 +150,8 @@ func (c *content) document(file string, number int, text, raw []byte) {
 	}
 	r := h.ref()
 	problem := Problem{File: file, Document: number, Object: r.String()}
-	if err := json.Unmarshal(text, object); err != nil {
+	unknown, err := kjson.UnmarshalStrict(text, object)
+	if err != nil {
 		c.refuse(r, problem, err)
 		return
 	}
@@ -156,9 +164,7 @@ func (c *content) document(file string, number int, text, raw []byte) {
 		return
 	}
 	c.objects[r] = object
-	if raw != nil {
-		c.warn(problem, unknownFields(h, raw))
-	}
+	c.warn(problem, errors.Join(unknown...))
 	if svc, ok := object.(*v1.Service); ok && svc.Spec.ClusterIP == "" && len(svc.Spec.ClusterIPs) == 0 &&
 		svc.Spec.Type != v1.ServiceTypeExternalName {
 		c.warn(problem, errors.New("spec.clusterIP: is empty, so there is nothing to program; manifests must carry the address that an API server would have allocated"))
@@ -187,7 +193,7 @@ func (c *content) list(file string, number int, h header, text []byte) {
 		return
 	}
 	for _, item := range list.Items {
-		c.document(file, number, withKind(item, h), nil)
+		c.document(file, number, withKind(item, h))
 	}
 }
 
@@ -233,10 +239,4 @@ func validate(object any, r ref) field.ErrorList {
 		return kube.ValidateNode(o)
 	}
 	panic(fmt.Sprintf("manifests: validate %T", object))
-}
-
-// unknownFields returns the complaint of a strict reading, nil when there is
-// none: a mistyped field would otherwise be lost without a word.
-func unknownFields(h header, raw []byte) error {
-	return yaml.UnmarshalStrict(raw, newObject(h))
 }

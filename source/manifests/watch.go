@@ -12,6 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"portolan/service"
+	"portolan/source/kube"
 )
 
 const (
@@ -26,9 +27,9 @@ const (
 )
 
 // Watch calls changed with the first Snapshot and then after every change of
-// the files, until ctx ends. Problems are handed over when they differ from the
-// last ones.
-func (s *Source) Watch(ctx context.Context, changed func(*service.Snapshot, []Problem)) error {
+// the files or of the settings, until ctx ends. Settings that change meanwhile,
+// such as local addresses, come as functions.
+func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings), changed func(*service.Snapshot, []Problem)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("manifests: watch files: %w", err)
@@ -47,6 +48,9 @@ func (s *Source) Watch(ctx context.Context, changed func(*service.Snapshot, []Pr
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case change := <-settings:
+			s.cluster.Configure(change)
+			load()
 		case event := <-watcher.Events:
 			if event.Has(fsnotify.Chmod) && event.Op == fsnotify.Chmod {
 				continue

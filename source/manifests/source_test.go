@@ -1,0 +1,230 @@
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"portolan/service"
+	"portolan/source/kube"
+)
+
+func svcYAML(name, ip string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  clusterIP: %s\n  ports: [{port: 80}]\n", name, ip)
+}
+
+func sliceYAML(name, svc, ip string) string {
+	return fmt.Sprintf("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s, namespace: default, labels: {kubernetes.io/service-name: %s}}\naddressType: IPv4\nports: [{name: \"\", port: 8080}]\nendpoints: [{addresses: [%s]}]\n", name, svc, ip)
+}
+
+// state is the folder under test and what the Source makes of it.
+type state struct {
+	t      *testing.T
+	dir    string
+	source *Source
+}
+
+func newState(t *testing.T) *state {
+	dir := t.TempDir()
+	return &state{t, dir, New([]string{dir}, kube.NewCluster(kube.Settings{NodeName: "a"}))}
+}
+
+func (s *state) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	// The stamp must differ even on a coarse clock.
+	s.source.files[filepath.Join(s.dir, name)] = forgetStamp(s.source.files[filepath.Join(s.dir, name)])
+	if s.source.files[filepath.Join(s.dir, name)] == nil {
+		delete(s.source.files, filepath.Join(s.dir, name))
+	}
+}
+
+func forgetStamp(f *file) *file {
+	if f == nil {
+		return nil
+	}
+	c := *f
+	c.stamp = stamp{}
+	return &c
+}
+
+func (s *state) expect(want string, problems ...string) {
+	s.t.Helper()
+	snapshot, got := s.source.Load(context.Background())
+	var list []string
+	for svc := range snapshot.All() {
+		text := svc.Name.Name + "=" + svc.ClusterIPs[0].String()
+		for _, e := range svc.Ports[0].Endpoints {
+			text += ">" + e.Addr.Addr().String()
+		}
+		list = append(list, text)
+	}
+	slices.Sort(list)
+	if all := strings.Join(list, " "); all != want {
+		s.t.Errorf("Services %q, want %q", all, want)
+	}
+	if len(got) != len(problems) {
+		s.t.Fatalf("problems %v, want %d", got, len(problems))
+	}
+	for i, p := range problems {
+		if text := got[i].Error(); !strings.Contains(text, p) {
+			s.t.Errorf("problem %q does not contain %q", text, p)
+		}
+	}
+}
+
+func TestFormats(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", "# comment\n---\n"+svcYAML("one", "10.96.0.1")+"---\n---\n"+sliceYAML("one-x", "one", "10.0.0.1"))
+	s.write("b.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"two"},"spec":{"clusterIP":"10.96.0.2","ports":[{"port":80}]}}`)
+	s.write("c.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(svcYAML("three", "10.96.0.3"), "\n", "\n  ")+"\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: x}}\n")
+	s.write("d.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"four"},"spec":{"clusterIP":"10.96.0.4","ports":[{"port":80}]}}]}`)
+	s.write("notes.txt", "not read")
+	s.write(".hidden.yaml", "{{{")
+	s.expect("four=10.96.0.4 one=10.96.0.1>10.0.0.1 three=10.96.0.3 two=10.96.0.2")
+}
+
+func TestBadInputKeepsWhatWasKnown(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1")+"---\n"+svcYAML("two", "10.96.0.2"))
+	s.expect("one=10.96.0.1 two=10.96.0.2")
+
+	// A field that is wrong: this object stays, its neighbour moves on.
+	s.write("a.yaml", svcYAML("one", "10.96.0.11")+"---\n"+svcYAML("two", "10.96.0.999"))
+	s.expect("one=10.96.0.11 two=10.96.0.2", "a.yaml: document 2: Service default/two: spec.clusterIP: Invalid value: \"10.96.0.999\"")
+
+	// A document that cannot even be read: nothing that is missing goes.
+	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\nkind: Service\nmetadata: {name: tw")
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: ")
+
+	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n42\n")
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: not a Kubernetes object")
+
+	// A type that is wrong.
+	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n"+strings.Replace(svcYAML("two", "10.96.0.2"), "port: 80", "port: many", 1))
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: Service default/two: json: cannot unmarshal")
+
+	// Well formed and without it: it goes.
+	s.write("a.yaml", svcYAML("one", "10.96.0.12"))
+	s.expect("one=10.96.0.12")
+
+	s.write("a.yaml", strings.Replace(svcYAML("one", "10.96.0.12"), "spec:\n", "spec:\n  clusterIp: 10.0.0.1\n", 1))
+	s.expect("one=10.96.0.12", "unknown field \"spec.clusterIp\"")
+}
+
+func TestTwoFilesWithOneObject(t *testing.T) {
+	s := newState(t)
+	s.write("b.yaml", svcYAML("one", "10.96.0.2"))
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	s.expect("one=10.96.0.1", "a.yaml has this object already")
+	if err := os.Remove(filepath.Join(s.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("one=10.96.0.2")
+}
+
+func TestSliceMovesToAnotherService(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1")+"---\n"+svcYAML("two", "10.96.0.2"))
+	s.write("b.yaml", sliceYAML("x", "one", "10.0.0.1"))
+	s.expect("one=10.96.0.1>10.0.0.1 two=10.96.0.2")
+	s.write("b.yaml", sliceYAML("x", "two", "10.0.0.1"))
+	s.expect("one=10.96.0.1 two=10.96.0.2>10.0.0.1")
+}
+
+func TestMissingFolderKeepsItsObjects(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	s.expect("one=10.96.0.1")
+	moved := s.dir + ".moved"
+	if err := os.Rename(s.dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(moved)
+	s.expect("one=10.96.0.1", "no such file or directory")
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.write("a.yaml", svcYAML("two", "10.96.0.2"))
+	s.expect("two=10.96.0.2")
+}
+
+// Changes are seen as they happen: plain writes, an editor's rename, a folder
+// that is deleted and made anew.
+func TestWatch(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	ctx, cancel := context.WithCancel(context.Background())
+	snapshots := make(chan *service.Snapshot, 100)
+	done := make(chan error)
+	go func() {
+		done <- s.source.Watch(ctx, nil, func(snapshot *service.Snapshot, _ []Problem) { snapshots <- snapshot })
+	}()
+	await := func(what, ip string) {
+		t.Helper()
+		deadline := time.After(20 * time.Second)
+		for {
+			select {
+			case snapshot := <-snapshots:
+				svc := snapshot.Service(service.Name{Namespace: "default", Name: "one"})
+				if svc != nil && svc.ClusterIPs[0].String() == ip {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("%s: %s was not seen", what, ip)
+			}
+		}
+	}
+	put := func(name, ip string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(svcYAML("one", ip)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await("start", "10.96.0.1")
+	put("a.yaml", "10.96.0.2")
+	await("write", "10.96.0.2")
+	put(".a.yaml.swp", "10.96.0.3")
+	if err := os.Rename(filepath.Join(s.dir, ".a.yaml.swp"), filepath.Join(s.dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	await("atomic save", "10.96.0.3")
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put("b.yaml", "10.96.0.4")
+	await("folder made anew", "10.96.0.4")
+	cancel()
+	if err := <-done; err != context.Canceled {
+		t.Errorf("Watch returned %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(svcYAML("one", "10.96.0.1") + "---\n" + sliceYAML("x", "one", "10.0.0.1")))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"List","items":[{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}},null,7]}`))
+	f.Add([]byte("apiVersion: v1\nkind: ServiceList\nitems: [{metadata: {name: x}}]\n"))
+	f.Add([]byte("--- \n- a\n---\nkind: Service\nmetadata: {name: tw"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := parse("f.yaml", data)
+		cluster := kube.NewCluster(kube.Settings{})
+		s := New(nil, cluster)
+		s.files["f.yaml"] = merge(nil, c, stamp{})
+		s.publish()
+		for svc := range cluster.Snapshot().All() {
+			if strings.ContainsAny(svc.Name.String(), "\n\" ") {
+				t.Errorf("name %q got through", svc.Name)
+			}
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package dataplane
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Conflict is a key that two owners ask for with different bodies.
+type Conflict struct {
+	Key           Key
+	Winner, Loser Owner
+}
+
+// Conflicts lists the owners that do not get what they ask for, in the order of
+// keys. A loser takes over when the winner stops asking.
+func (w *Want) Conflicts() []Conflict {
+	for name, c := range w.unchecked {
+		_, lost := compose(c, func(owner string) part { p, _ := c.parts.get(owner); return p })
+		w.noteConflicts(name, lost)
+	}
+	var out []Conflict
+	for _, list := range w.conflicts {
+		out = append(out, list...)
+	}
+	slices.SortFunc(out, func(a, b Conflict) int {
+		return cmp.Or(a.Key.Compare(b.Key), a.Loser.Compare(b.Loser))
+	})
+	return out
+}
+
+func (w *Want) noteConflicts(name string, list []Conflict) {
+	delete(w.unchecked, name)
+	if len(list) == 0 {
+		delete(w.conflicts, name)
+	} else {
+		w.conflicts[name] = list
+	}
+}
+
+// wanted and believed are two views of a container: what is asked for, with
+// held owners as the kernel has them, and what the kernel is believed to have.
+func (c *container) wanted(held func(string) bool) func(string) part {
+	return func(owner string) part {
+		if c.before.len() > 0 && held(owner) {
+			if p, ok := c.before.get(owner); ok {
+				return p
+			}
+		}
+		p, _ := c.parts.get(owner)
+		return p
+	}
+}
+
+func (c *container) believed(owner string) part {
+	if p, ok := c.before.get(owner); ok {
+		return p
+	}
+	p, _ := c.parts.get(owner)
+	return p
+}
+
+type claim struct {
+	object *Object
+	owner  *Owner
+}
+
+// compose merges the parts that view selects: objects in key order, claims
+// included, one for each key, and who lost.
+func compose(c *container, view func(owner string) part) ([]Object, []Conflict) {
+	var parts []part
+	collect := func(owner string) {
+		if p := view(owner); !p.empty() {
+			parts = append(parts, p)
+		}
+	}
+	c.parts.each(func(owner string, _ part) { collect(owner) })
+	c.before.each(func(owner string, _ part) {
+		if _, twice := c.parts.get(owner); !twice {
+			collect(owner)
+		}
+	})
+	switch len(parts) {
+	case 0:
+		return nil, nil
+	case 1:
+		return parts[0].objects(), nil
+	}
+	return resolve(parts)
+}
+
+func resolve(parts []part) ([]Object, []Conflict) {
+	n := 0
+	for _, p := range parts {
+		n += int(p.to - p.from)
+	}
+	claims := make([]claim, 0, n)
+	for _, p := range parts {
+		objects := p.objects()
+		for i := range objects {
+			claims = append(claims, claim{&objects[i], &p.of.owner})
+		}
+	}
+	slices.SortFunc(claims, func(a, b claim) int {
+		if a.object.Key.Rank != b.object.Key.Rank {
+			return cmp.Compare(a.object.Key.Rank, b.object.Key.Rank)
+		}
+		if order := strings.Compare(a.object.Key.Name, b.object.Key.Name); order != 0 {
+			return order
+		}
+		return a.owner.Compare(*b.owner)
+	})
+	out := make([]Object, 0, n)
+	var lost []Conflict
+	var winner Owner
+	for _, cl := range claims {
+		if last := len(out) - 1; last >= 0 && out[last].Key == cl.object.Key {
+			if out[last].Body != cl.object.Body {
+				lost = append(lost, Conflict{cl.object.Key, winner, *cl.owner})
+			}
+			continue
+		}
+		out, winner = append(out, *cl.object), *cl.owner
+	}
+	return out, lost
+}
+
+// ownerOf returns who is behind an object of the view, false for nobody.
+func ownerOf(c *container, view func(string) part, k Key) (Owner, bool) {
+	var best *Owner
+	look := func(owner string, _ part) {
+		p := view(owner)
+		_, found := slices.BinarySearchFunc(p.objects(), k, func(o Object, k Key) int { return o.Key.Compare(k) })
+		if found && (best == nil || p.of.owner.Compare(*best) < 0) {
+			best = &p.of.owner
+		}
+	}
+	c.parts.each(look)
+	c.before.each(look)
+	if best == nil {
+		return Owner{}, false
+	}
+	return *best, true
+}

@@ -1,0 +1,137 @@
+package dataplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// comparison is a walk through an observation: what is there against what is
+// wanted, one container in memory at a time.
+type comparison struct {
+	want    *Want
+	held    func(string) bool
+	seen    map[string]sight // containers
+	current string
+	lines   []Object // of the current container
+	plan    Plan
+}
+
+// sight is what is known of an observed container.
+type sight uint8
+
+const (
+	wholeSeen sight = iota + 1 // by its claim
+	keyedSeen
+	compared
+)
+
+// observe compares everything the kernel holds with everything wanted.
+func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool) (Plan, error) {
+	c := comparison{want: w, held: held, seen: map[string]sight{}}
+	for o, err := range k.Observe(ctx) {
+		if err != nil {
+			return Plan{}, fmt.Errorf("dataplane: observe: %w", err)
+		}
+		if o.Key.Container != c.current {
+			c.finish()
+			c.current = o.Key.Container
+		}
+		if isClaim(o) {
+			c.noteClaim(o.Key)
+			continue
+		}
+		c.lines = append(c.lines, o)
+	}
+	c.finish()
+	c.rest()
+	slices.SortFunc(c.plan.Changes, func(a, b Change) int { return cmp.Compare(a.Container, b.Container) })
+	return c.plan, nil
+}
+
+func (c *comparison) noteClaim(k Key) {
+	switch {
+	case c.seen[k.Container] != 0:
+	case k.Rank == Keyed:
+		c.seen[k.Container] = keyedSeen
+	default:
+		c.seen[k.Container] = wholeSeen
+	}
+}
+
+// finish compares the container whose lines were just seen.
+func (c *comparison) finish() {
+	if len(c.lines) > 0 && c.seen[c.current] != compared {
+		c.compare(c.current, true, c.lines)
+	}
+	clear(c.lines)
+	c.lines = c.lines[:0]
+}
+
+// rest compares the containers without lines and those that are not there.
+func (c *comparison) rest() {
+	for name, how := range c.seen {
+		if how != compared {
+			c.compare(name, true, nil)
+		}
+	}
+	for name := range c.want.containers {
+		if c.seen[name] != compared {
+			c.compare(name, false, nil)
+		}
+	}
+}
+
+func (c *comparison) compare(name string, exists bool, seen []Object) {
+	keyed := c.seen[name] == keyedSeen || isKeyed(seen)
+	c.seen[name] = compared
+	var wanted []Object
+	if cont := c.want.containers[name]; cont != nil {
+		wanted, _ = compose(cont, cont.wanted(c.held))
+	}
+	if !exists && len(wanted) == 0 {
+		return
+	}
+	if keyed || isKeyed(wanted) {
+		slices.SortStableFunc(seen, func(a, b Object) int { return a.Key.Compare(b.Key) })
+		seen = slices.CompactFunc(seen, func(a, b Object) bool { return a.Key == b.Key })
+		ch, differs := changeOf(name, seen, wanted)
+		ch.Keyed, ch.Remove, ch.Exists = true, false, exists
+		ch.Deleted = slices.Clone(ch.Deleted)
+		if differs || (!exists && len(wanted) > 0) {
+			c.plan.Changes = append(c.plan.Changes, ch)
+		}
+		return
+	}
+	ch := Change{Container: name, Exists: exists, Remove: len(wanted) == 0, Lines: lines(wanted)}
+	sameBody := func(a, b Object) bool { return a.Body == b.Body }
+	if exists && !ch.Remove && slices.EqualFunc(seen, ch.Lines, sameBody) {
+		return
+	}
+	ch.Created, ch.Deleted = differenceOf(seen, ch.Lines)
+	c.plan.Changes = append(c.plan.Changes, ch)
+}
+
+// differenceOf returns what b has more than a, and a more than b, by body.
+func differenceOf(a, b []Object) (more, less []Object) {
+	count := make(map[string]int, len(a))
+	for _, o := range a {
+		count[o.Body]++
+	}
+	for _, o := range b {
+		if count[o.Body] > 0 {
+			count[o.Body]--
+		} else {
+			more = append(more, o)
+		}
+	}
+	for _, o := range slices.Backward(a) {
+		if count[o.Body] > 0 {
+			count[o.Body]--
+			less = append(less, o)
+		}
+	}
+	slices.Reverse(less)
+	return more, less
+}

@@ -1,0 +1,159 @@
+package dataplane
+
+import (
+	"slices"
+	"strings"
+)
+
+// Plan is what has to be written to make the kernel hold what is wanted. It
+// says nothing about containers that stay as they are.
+type Plan struct {
+	Changes []Change // sorted by container
+}
+
+// Change is what happens to one container.
+type Change struct {
+	Container string
+	// Keyed: the container is shared, only Created, Replaced and Deleted are
+	// written. Otherwise it is written as a whole, from Lines.
+	Keyed bool
+	// Exists tells whether the kernel is believed to have the container, Remove
+	// whether it is to go. A keyed container never goes.
+	Exists, Remove bool
+	// Lines is the complete wanted content in key order, without claims.
+	Lines []Object
+
+	Created  []Object
+	Replaced []Replacement
+	// Deleted are gone from the container. Those of a Plan that comes from an
+	// observation of a container written as a whole carry their place as Rank.
+	Deleted []Object
+}
+
+// Replacement is one key whose body changes.
+type Replacement struct{ Old, New Object }
+
+// Empty tells whether there is nothing to write.
+func (p Plan) Empty() bool { return len(p.Changes) == 0 }
+
+// Between returns the content that holds both what comes and what goes: Lines,
+// then Deleted. A kernel without transactions over several tables writes it
+// first where protection must not lapse.
+func (c Change) Between() []Object {
+	if len(c.Deleted) == 0 {
+		return c.Lines
+	}
+	return append(slices.Clip(c.Lines), c.Deleted...)
+}
+
+// String prints the plan as a difference: one container a paragraph, "+" for
+// what comes, "-" for what goes.
+func (p Plan) String() string {
+	var b strings.Builder
+	for _, c := range p.Changes {
+		sign := "~ "
+		switch {
+		case c.Remove:
+			sign = "- "
+		case !c.Exists:
+			sign = "+ "
+		}
+		b.WriteString(sign)
+		b.WriteString(c.Container)
+		b.WriteByte('\n')
+		for _, o := range c.Deleted {
+			writeLine(&b, "  - ", o)
+		}
+		for _, r := range c.Replaced {
+			writeLine(&b, "  - ", r.Old)
+			writeLine(&b, "  + ", r.New)
+		}
+		for _, o := range c.Created {
+			writeLine(&b, "  + ", o)
+		}
+	}
+	return b.String()
+}
+
+func writeLine(b *strings.Builder, sign string, o Object) {
+	b.WriteString(sign)
+	b.WriteString(o.Body)
+	b.WriteByte('\n')
+}
+
+// Plan returns what has to be written for the owners that are not held back,
+// going by what the kernel is believed to hold.
+func (w *Want) Plan(held func(owner string) bool) Plan {
+	names := make([]string, 0, len(w.dirty))
+	for name := range w.dirty {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var p Plan
+	for _, name := range names {
+		c := w.dirty[name]
+		before, _ := compose(c, c.believed)
+		after, _ := compose(c, c.wanted(held))
+		if ch, differs := changeOf(name, before, after); differs {
+			p.Changes = append(p.Changes, ch)
+		}
+	}
+	return p
+}
+
+func changeOf(name string, before, after []Object) (Change, bool) {
+	ch := Change{Container: name, Exists: len(before) > 0, Remove: len(after) == 0, Lines: lines(after)}
+	ch.Keyed = isKeyed(before) || isKeyed(after)
+	if ch.Keyed {
+		ch.Remove = false
+	}
+	if len(before) == 0 {
+		ch.Created = ch.Lines
+		return ch, len(after) > 0
+	}
+	old := lines(before)
+	i, j := 0, 0
+	for i < len(old) || j < len(ch.Lines) {
+		order := 0
+		switch {
+		case i == len(old):
+			order = 1
+		case j == len(ch.Lines):
+			order = -1
+		default:
+			order = old[i].Key.Compare(ch.Lines[j].Key)
+		}
+		switch {
+		case order < 0:
+			ch.Deleted = append(ch.Deleted, old[i])
+			i++
+		case order > 0:
+			ch.Created = append(ch.Created, ch.Lines[j])
+			j++
+		default:
+			if old[i].Body != ch.Lines[j].Body {
+				ch.Replaced = append(ch.Replaced, Replacement{old[i], ch.Lines[j]})
+			}
+			i, j = i+1, j+1
+		}
+	}
+	return ch, ch.Remove || len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0
+}
+
+func isKeyed(objects []Object) bool { return len(objects) > 0 && objects[0].Key.Rank == Keyed }
+
+// lines leaves the claims out.
+func lines(objects []Object) []Object {
+	if !slices.ContainsFunc(objects, isClaim) {
+		return objects
+	}
+	out := make([]Object, 0, len(objects))
+	for _, o := range objects {
+		if !isClaim(o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func isClaim(o Object) bool { return o.Body == "" }

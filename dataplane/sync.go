@@ -1,0 +1,153 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Sync keeps one Kernel at what its owners want. There is one for each IP
+// family. It is not safe for use by several goroutines.
+type Sync struct {
+	kernel Kernel
+	want   Want
+	// stale: what the kernel holds is not known (at first, and after an error),
+	// so that the next write begins with an observation.
+	stale bool
+	// held are the owners whose latest objects the kernel refused, or that are
+	// left out while the one at fault is looked for. The kernel keeps what it
+	// has of them.
+	held map[string]*Rejection
+	kept map[string]*Rejection // containers that the kernel does not let go
+}
+
+// Report says what one Apply or Reconcile did.
+type Report struct {
+	Created, Replaced, Deleted int // lines
+	Containers                 int // written or removed
+	Writes                     int // calls of Kernel.Apply, refused ones too
+	// Rejected are the owners that are not programmed as they ask, because the
+	// kernel refuses it. They are tried again when they change and at every
+	// Reconcile.
+	Rejected []Rejection
+}
+
+// Rejection is an owner held back because the kernel refused its objects. Owner
+// is empty when the kernel does not let a container go that nobody asks for.
+type Rejection struct {
+	Owner string
+	Key   Key // the object at fault, as far as it is known
+	Err   error
+}
+
+// NewSync returns a Sync whose first write begins with an observation.
+func NewSync(k Kernel) *Sync {
+	return &Sync{kernel: k, stale: true, held: map[string]*Rejection{}, kept: map[string]*Rejection{}}
+}
+
+// Set makes objects all that the owner asks for; see Want.Set.
+func (s *Sync) Set(owner Owner, objects []Object) {
+	if s.want.Set(owner, objects) {
+		delete(s.held, owner.Name)
+	}
+}
+
+// Remove makes the owner ask for nothing.
+func (s *Sync) Remove(owner string) {
+	if s.want.Remove(owner) {
+		delete(s.held, owner)
+	}
+}
+
+// Conflicts lists the owners that do not get a key they ask for.
+func (s *Sync) Conflicts() []Conflict { return s.want.Conflicts() }
+
+// Plan returns what Apply would write, going by what the kernel is believed to
+// hold: nothing, before the first write.
+func (s *Sync) Plan() Plan { return s.want.Plan(s.isHeld) }
+
+func (s *Sync) isHeld(owner string) bool { return s.held[owner] != nil }
+
+// Apply writes what changed. It does not call the kernel when nothing did. An
+// error means that some of it is not written; it is tried again by the next
+// call.
+func (s *Sync) Apply(ctx context.Context) (Report, error) {
+	if s.stale {
+		return s.Reconcile(ctx)
+	}
+	return s.write(ctx)
+}
+
+// Reconcile looks at all that the kernel holds and writes the differences.
+func (s *Sync) Reconcile(ctx context.Context) (Report, error) {
+	s.stale = true
+	clear(s.held)
+	clear(s.kept)
+	return s.write(ctx)
+}
+
+// Diff observes the kernel and returns what Reconcile would write.
+func (s *Sync) Diff(ctx context.Context) (Plan, error) {
+	return observe(ctx, s.kernel, &s.want, s.isHeld)
+}
+
+func (s *Sync) write(ctx context.Context) (Report, error) {
+	var r Report
+	err := s.attempt(ctx, &r)
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		err = s.holdBack(ctx, refusal, &r)
+	}
+	for _, rejection := range s.held {
+		r.Rejected = append(r.Rejected, *rejection)
+	}
+	for _, rejection := range s.kept {
+		r.Rejected = append(r.Rejected, *rejection)
+	}
+	slices.SortFunc(r.Rejected, func(a, b Rejection) int {
+		if a.Owner != b.Owner {
+			return Owner{Name: a.Owner}.Compare(Owner{Name: b.Owner})
+		}
+		return a.Key.Compare(b.Key)
+	})
+	if err != nil {
+		return r, fmt.Errorf("dataplane: write: %w", err)
+	}
+	return r, nil
+}
+
+// attempt writes what is wanted of all owners that are not held.
+func (s *Sync) attempt(ctx context.Context, r *Report) error {
+	plan := Plan{}
+	if s.stale {
+		seen, err := observe(ctx, s.kernel, &s.want, s.isHeld)
+		if err != nil {
+			return err
+		}
+		plan = seen
+	} else {
+		plan = s.want.Plan(s.isHeld)
+	}
+	plan.Changes = slices.DeleteFunc(plan.Changes, func(c Change) bool { return c.Remove && s.kept[c.Container] != nil })
+	if !plan.Empty() {
+		r.Writes++
+		if err := s.kernel.Apply(ctx, plan); err != nil {
+			s.stale = true
+			return err
+		}
+		r.add(plan)
+	}
+	s.want.Taken(s.isHeld)
+	s.stale = false
+	return nil
+}
+
+func (r *Report) add(p Plan) {
+	r.Containers += len(p.Changes)
+	for _, c := range p.Changes {
+		r.Created += len(c.Created)
+		r.Replaced += len(c.Replaced)
+		r.Deleted += len(c.Deleted)
+	}
+}

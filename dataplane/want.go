@@ -1,0 +1,244 @@
+package dataplane
+
+import (
+	"slices"
+	"strings"
+)
+
+// Want is what all owners ask for, and what the kernel is believed to hold
+// wherever that differs. The zero Want is empty and ready to use.
+type Want struct {
+	owners     map[string]*holding
+	containers map[string]*container
+	dirty      map[string]*container // those with something in before
+	conflicts  map[string][]Conflict // by container
+	unchecked  map[string]*container // conflicts to be looked for again
+}
+
+// holding is all that one owner asks for, sorted by key. It never changes.
+type holding struct {
+	owner   Owner
+	objects []Object
+}
+
+// part is the objects of one holding that lie in one container. The zero part
+// is empty.
+type part struct {
+	of       *holding
+	from, to int32
+}
+
+func (p part) objects() []Object {
+	if p.of == nil {
+		return nil
+	}
+	return p.of.objects[p.from:p.to]
+}
+
+func (p part) empty() bool { return p.from == p.to }
+
+func (p part) equal(o part) bool {
+	if p.empty() || o.empty() {
+		return p.empty() && o.empty()
+	}
+	return p.of.owner.Compare(o.of.owner) == 0 && slices.Equal(p.objects(), o.objects())
+}
+
+type container struct {
+	name   string
+	parts  partSet // by owner; never an empty part
+	before partSet // believed to be in the kernel, by owner, where it differs
+}
+
+// partSet maps owners to parts. Nearly every container has one owner, hence
+// the place for one without a map.
+type partSet struct {
+	name string
+	sole part
+	used bool
+	more map[string]part
+}
+
+func (s *partSet) get(owner string) (part, bool) {
+	if s.used && s.name == owner {
+		return s.sole, true
+	}
+	p, ok := s.more[owner]
+	return p, ok
+}
+
+func (s *partSet) put(owner string, p part) {
+	if _, elsewhere := s.more[owner]; !elsewhere && (!s.used || s.name == owner) {
+		s.name, s.sole, s.used = owner, p, true
+		return
+	}
+	if s.more == nil {
+		s.more = map[string]part{}
+	}
+	s.more[owner] = p
+}
+
+func (s *partSet) remove(owner string) {
+	if s.used && s.name == owner {
+		s.name, s.sole, s.used = "", part{}, false
+		return
+	}
+	delete(s.more, owner)
+}
+
+func (s *partSet) len() int {
+	if s.used {
+		return len(s.more) + 1
+	}
+	return len(s.more)
+}
+
+func (s *partSet) each(f func(owner string, p part)) {
+	if s.used {
+		f(s.name, s.sole)
+	}
+	for owner, p := range s.more {
+		f(owner, p)
+	}
+}
+
+// Set makes objects all that owner asks for. The objects may be in any order;
+// of two with one key the first counts. Set keeps the slice, so the caller must
+// not change it afterwards. It tells whether anything differs from before.
+func (w *Want) Set(owner Owner, objects []Object) bool {
+	if w.owners == nil {
+		w.owners, w.containers, w.dirty = map[string]*holding{}, map[string]*container{}, map[string]*container{}
+		w.conflicts, w.unchecked = map[string][]Conflict{}, map[string]*container{}
+	}
+	now := &holding{owner: owner, objects: normal(objects)}
+	old := w.owners[owner.Name]
+	if len(objects) == 0 {
+		delete(w.owners, owner.Name)
+	} else {
+		w.owners[owner.Name] = now
+	}
+	return w.exchange(owner.Name, old, now)
+}
+
+// Remove makes owner ask for nothing.
+func (w *Want) Remove(owner string) bool { return w.Set(Owner{Name: owner}, nil) }
+
+// exchange puts the parts of now in the place of those of old, walking both in
+// the order of containers.
+func (w *Want) exchange(owner string, old, now *holding) bool {
+	changed := false
+	a, b := firstPart(old), firstPart(now)
+	for !a.empty() || !b.empty() {
+		switch order := compareParts(a, b); {
+		case order < 0:
+			w.place(owner, a.container(), a, part{})
+			a, changed = a.next(), true
+		case order > 0:
+			w.place(owner, b.container(), part{}, b)
+			b, changed = b.next(), true
+		default:
+			changed = w.place(owner, b.container(), a, b) || changed
+			a, b = a.next(), b.next()
+		}
+	}
+	return changed
+}
+
+func firstPart(h *holding) part {
+	if h == nil {
+		return part{}
+	}
+	return part{of: h}.next()
+}
+
+func (p part) container() string { return p.of.objects[p.from].Key.Container }
+
+// next returns the part after p, empty at the end.
+func (p part) next() part {
+	objects := p.of.objects
+	p.from = p.to
+	for int(p.to) < len(objects) && objects[p.to].Key.Container == objects[p.from].Key.Container {
+		p.to++
+	}
+	return p
+}
+
+func compareParts(a, b part) int {
+	switch {
+	case a.empty():
+		return 1
+	case b.empty():
+		return -1
+	}
+	return strings.Compare(a.container(), b.container())
+}
+
+// place puts now in the place of old, and remembers what the kernel holds.
+func (w *Want) place(owner, name string, old, now part) bool {
+	c := w.containers[name]
+	if c == nil {
+		c = &container{name: strings.Clone(name)}
+		w.containers[c.name] = c
+	}
+	if now.empty() {
+		c.parts.remove(owner)
+	} else {
+		c.parts.put(owner, now)
+	}
+	if old.equal(now) {
+		return false
+	}
+	before, known := c.before.get(owner)
+	switch {
+	case !known:
+		c.before.put(owner, old)
+	case before.equal(now):
+		c.before.remove(owner)
+	}
+	if c.parts.len() > 1 || w.conflicts[c.name] != nil {
+		w.unchecked[c.name] = c
+	}
+	w.settle(c)
+	return true
+}
+
+// settle files c as dirty or clean, and forgets it when nothing is left of it.
+func (w *Want) settle(c *container) {
+	if c.before.len() > 0 {
+		w.dirty[c.name] = c
+		return
+	}
+	delete(w.dirty, c.name)
+	if c.parts.len() == 0 {
+		delete(w.containers, c.name)
+	}
+}
+
+// Taken tells Want that the kernel holds what is wanted, but for owners that
+// are held back: for these it goes on holding what it did.
+func (w *Want) Taken(held func(owner string) bool) {
+	for _, c := range w.dirty {
+		var kept partSet
+		c.before.each(func(owner string, p part) {
+			if held(owner) {
+				kept.put(owner, p)
+			}
+		})
+		c.before = kept
+		w.settle(c)
+	}
+}
+
+// Dirty returns the owners for which something has to be written, sorted.
+func (w *Want) Dirty() []string {
+	seen := map[string]bool{}
+	for _, c := range w.dirty {
+		c.before.each(func(owner string, _ part) { seen[owner] = true })
+	}
+	out := make([]string, 0, len(seen))
+	for owner := range seen {
+		out = append(out, owner)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,376 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func obj(container string, rank int, name, body string) Object {
+	return Object{Key{container, rank, name}, body}
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func owner(name string, age int) Owner {
+	return Owner{Name: name, Since: epoch.Add(-time.Duration(age) * time.Hour)}
+}
+
+// ownerObjects draws what one owner asks for: lines in a chain of its own, in
+// chains shared with others under contended names, and in a keyed container.
+func ownerObjects(name string) *rapid.Generator[[]Object] {
+	return rapid.Custom(func(t *rapid.T) []Object {
+		var out []Object
+		for i := range rapid.IntRange(0, 3).Draw(t, "own") {
+			out = append(out, obj("nat/OWN-"+name, i, "", rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "body")))
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "shared") {
+			out = append(out, obj(
+				rapid.SampledFrom([]string{"nat/SHARED", "filter/SHARED"}).Draw(t, "chain"), rapid.IntRange(0, 1).Draw(t, "rank"),
+				rapid.SampledFrom([]string{"ip1", "ip2", "ip3"}).Draw(t, "frontend"),
+				rapid.SampledFrom([]string{"", "to " + name, "refuse"}).Draw(t, "body")))
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "keyed") {
+			out = append(out, obj("nat/OUTPUT", Keyed, rapid.SampledFrom([]string{"j1", "j2"}).Draw(t, "jump"),
+				rapid.SampledFrom([]string{"jump", "jump " + name}).Draw(t, "body")))
+		}
+		return out
+	})
+}
+
+var ownerNames = []string{"", "a/a", "b/b", "c/c", "d/d"}
+
+type state map[string]struct {
+	owner   Owner
+	objects []Object
+}
+
+// expected computes the content of the kernel in the plainest way.
+func expected(st state) map[string][]string {
+	type won struct {
+		by Owner
+		o  Object
+	}
+	best := map[Key]won{}
+	for _, s := range st {
+		mine := map[Key]bool{}
+		for _, o := range s.objects {
+			if mine[o.Key] {
+				continue
+			}
+			mine[o.Key] = true
+			if w, ok := best[o.Key]; !ok || s.owner.Compare(w.by) < 0 {
+				best[o.Key] = won{s.owner, o}
+			}
+		}
+	}
+	keys := slices.SortedFunc(maps.Keys(best), Key.Compare)
+	out := map[string][]string{}
+	for _, k := range keys {
+		if out[k.Container] == nil {
+			out[k.Container] = []string{}
+		}
+		if b := best[k].o.Body; b != "" {
+			out[k.Container] = append(out[k.Container], b)
+		}
+	}
+	return out
+}
+
+// content ignores the order in keyed containers and those without lines.
+func content(f *Fake) map[string][]string {
+	out := f.Content()
+	if slices.Sort(out["nat/OUTPUT"]); len(out["nat/OUTPUT"]) == 0 {
+		delete(out, "nat/OUTPUT")
+	}
+	return out
+}
+
+func sortedKeyed(m map[string][]string) map[string][]string {
+	if slices.Sort(m["nat/OUTPUT"]); len(m["nat/OUTPUT"]) == 0 {
+		delete(m, "nat/OUTPUT")
+	}
+	return m
+}
+
+// Any sequence of sets, removals, failing and half-written applies, and
+// meddling of others ends at what the last sets ask for; the sync after it is
+// empty and calls nobody.
+func TestSyncConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fake := &Fake{}
+		s := NewSync(fake)
+		st := state{}
+		meddled := false
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			name := rapid.SampledFrom(ownerNames).Draw(t, "owner")
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
+			case 0, 1, 2:
+				e := st[name]
+				e.owner = owner(name, rapid.IntRange(0, 2).Draw(t, "age"))
+				e.objects = ownerObjects(name).Draw(t, "objects")
+				st[name] = e
+				s.Set(e.owner, e.objects)
+			case 3:
+				delete(st, name)
+				s.Remove(name)
+			case 4:
+				fake.Refuse = func(Plan) error { return errors.New("locked") }
+				if r, err := s.Apply(t.Context()); err == nil && r.Writes > 0 {
+					t.Fatal("a failing write was not reported")
+				}
+				fake.Refuse = nil
+			case 5:
+				fake.Disturb(rapid.SampledFrom([]string{"nat/SHARED", "nat/OWN-a/a", "filter/SHARED"}).Draw(t, "meddle"),
+					rapid.SampledFrom([][]string{nil, {}, {"foreign"}, {"x", "foreign"}}).Draw(t, "with"))
+				meddled = true
+			default:
+				mustApply(t, s, meddled)
+				meddled = false
+				if got, want := content(fake), sortedKeyed(expected(st)); !reflect.DeepEqual(got, want) {
+					t.Fatalf("kernel holds %v, want %v", got, want)
+				}
+			}
+		}
+		mustApply(t, s, meddled)
+		if got, want := content(fake), sortedKeyed(expected(st)); !reflect.DeepEqual(got, want) {
+			t.Fatalf("kernel holds %v, want %v", got, want)
+		}
+		calls := fake.Applied
+		r, err := s.Apply(t.Context())
+		if err != nil || fake.Applied != calls || r.Containers != 0 || !s.Plan().Empty() {
+			t.Fatalf("second sync wrote: %+v %v\n%s", r, err, s.Plan())
+		}
+		if r, err = s.Reconcile(t.Context()); err != nil || fake.Applied != calls || r.Writes != 0 {
+			t.Fatalf("reconcile after sync wrote: %+v %v", r, err)
+		}
+	})
+}
+
+func mustApply(t *rapid.T, s *Sync, meddled bool) {
+	apply := s.Apply
+	if meddled {
+		apply = s.Reconcile
+	}
+	if _, err := apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Want that saw many sets plans the same as one that saw only the last.
+func TestWantForgetsTheWay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w, direct Want
+		last := state{}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			name := rapid.SampledFrom(ownerNames).Draw(t, "owner")
+			e := last[name]
+			e.owner, e.objects = owner(name, rapid.IntRange(0, 2).Draw(t, "age")), ownerObjects(name).Draw(t, "objects")
+			last[name] = e
+			w.Set(e.owner, e.objects)
+		}
+		for _, e := range last {
+			direct.Set(e.owner, e.objects)
+		}
+		nobody := func(string) bool { return false }
+		if got, want := w.Plan(nobody), direct.Plan(nobody); !reflect.DeepEqual(got, want) {
+			t.Fatalf("plan depends on the way:\n%s\nwant\n%s", got, want)
+		}
+		if got, want := w.Conflicts(), direct.Conflicts(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("conflicts %v, want %v", got, want)
+		}
+		if !reflect.DeepEqual(w.Dirty(), direct.Dirty()) || len(w.dirty) != len(direct.dirty) || len(w.containers) != len(direct.containers) {
+			t.Fatalf("dirty %v, want %v", w.Dirty(), direct.Dirty())
+		}
+	})
+}
+
+// One or more owners ask for what the kernel refuses; all others are
+// programmed, whether the refusal names an object, the wrong one, or none.
+func TestSyncHoldsBackRefusedOwners(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		hint := rapid.SampledFrom([]string{"right", "wrong", "none"}).Draw(t, "hint")
+		fake := &Fake{}
+		fake.Refuse = func(p Plan) error { return refuseBad(p, hint) }
+		s := NewSync(fake)
+		bad := map[string]bool{}
+		n := rapid.IntRange(1, 12).Draw(t, "owners")
+		set := func(i int, body string) {
+			name := fmt.Sprintf("ns/s%02d", i)
+			s.Set(owner(name, 0), []Object{obj("nat/OWN-"+name, 0, "", body), obj("nat/SHARED", 0, name, body)})
+			bad[name] = body == "bad"
+		}
+		for i := range n {
+			set(i, rapid.SampledFrom([]string{"good", "fine", "bad"}).Draw(t, "body"))
+		}
+		check := func() {
+			r, err := s.Apply(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want []string
+			for _, rej := range r.Rejected {
+				got = append(got, rej.Owner)
+			}
+			for name, is := range bad {
+				if is {
+					want = append(want, name)
+				}
+				if own := fake.Content()["nat/OWN-"+name]; !is && len(own) != 1 {
+					t.Fatalf("%s is held back by others: %v", name, fake.Content())
+				}
+			}
+			if slices.Sort(want); !slices.Equal(got, want) {
+				t.Fatalf("rejected %v, want %v (hint %s)", got, want, hint)
+			}
+		}
+		check()
+		calls := fake.Applied
+		if _, err := s.Apply(t.Context()); err != nil || fake.Applied != calls {
+			t.Fatalf("apply with nothing but rejected owners called the kernel (%v)", err)
+		}
+		set(0, "bad")
+		check()
+		set(0, "mended")
+		check()
+	})
+}
+
+func refuseBad(p Plan, hint string) error {
+	for i, c := range p.Changes {
+		for j, o := range c.Lines {
+			if o.Body != "bad" {
+				continue
+			}
+			refusal := &Refusal{Err: errors.New("bad line")}
+			switch {
+			case hint == "right":
+				refusal.Key = o.Key
+			case hint == "wrong" && j+1 < len(c.Lines):
+				refusal.Key = c.Lines[j+1].Key
+			case hint == "wrong" && i+1 < len(p.Changes) && len(p.Changes[i+1].Lines) > 0:
+				refusal.Key = p.Changes[i+1].Lines[0].Key
+			}
+			return fmt.Errorf("restore: %w", refusal)
+		}
+	}
+	return nil
+}
+
+// A held owner keeps in the kernel what it had.
+func TestRejectedChangeKeepsTheLastGoodVersion(t *testing.T) {
+	fake := &Fake{Refuse: func(p Plan) error { return refuseBad(p, "right") }}
+	s := NewSync(fake)
+	s.Set(owner("ns/a", 1), []Object{obj("nat/A", 0, "", "good"), obj("nat/A2", 0, "", "part")})
+	mustSync(t, s)
+	s.Set(owner("ns/a", 1), []Object{obj("nat/A", 0, "", "bad")})
+	s.Set(owner("ns/b", 1), []Object{obj("nat/B", 0, "", "good")})
+	r := mustSync(t, s)
+	want := map[string][]string{"nat/A": {"good"}, "nat/A2": {"part"}, "nat/B": {"good"}}
+	if got := fake.Content(); !reflect.DeepEqual(got, want) || len(r.Rejected) != 1 || r.Rejected[0].Owner != "ns/a" {
+		t.Fatalf("kernel holds %v, rejected %v", got, r.Rejected)
+	}
+	s.Set(owner("ns/a", 1), []Object{obj("nat/A", 0, "", "better")})
+	mustSync(t, s)
+	want = map[string][]string{"nat/A": {"better"}, "nat/B": {"good"}}
+	if got := fake.Content(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("kernel holds %v", got)
+	}
+}
+
+func TestContainerThatCannotGoIsKept(t *testing.T) {
+	fake := &Fake{}
+	fake.Refuse = func(p Plan) error {
+		for _, c := range p.Changes {
+			if c.Remove {
+				return &Refusal{Key: Key{Container: c.Container}, Err: errors.New("busy")}
+			}
+		}
+		return nil
+	}
+	fake.Disturb("nat/OLD", []string{"x"})
+	s := NewSync(fake)
+	s.Set(owner("ns/a", 1), []Object{obj("nat/A", 0, "", "good")})
+	r := mustSync(t, s)
+	if fake.Content()["nat/A"] == nil || len(r.Rejected) != 1 || r.Rejected[0].Key.Container != "nat/OLD" {
+		t.Fatalf("%v, rejected %v", fake.Content(), r.Rejected)
+	}
+}
+
+func mustSync(t *testing.T, s *Sync) Report {
+	t.Helper()
+	r, err := s.Apply(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestLoserTakesOverInTheSamePlan(t *testing.T) {
+	fake := &Fake{}
+	s := NewSync(fake)
+	s.Set(owner("ns/young", 1), []Object{obj("nat/S", 0, "ip tcp 80", "to young"), obj("filter/S", 0, "ip tcp 80", "refuse")})
+	s.Set(owner("ns/old", 2), []Object{obj("nat/S", 0, "ip tcp 80", "to old"), obj("filter/S", 0, "ip tcp 80", "")})
+	mustSync(t, s)
+	if got := fake.Content(); !reflect.DeepEqual(got, map[string][]string{"nat/S": {"to old"}, "filter/S": {}}) {
+		t.Fatalf("kernel holds %v", got)
+	}
+	lost := s.Conflicts()
+	if len(lost) != 2 || lost[1].Winner.Name != "ns/old" || lost[1].Loser.Name != "ns/young" {
+		t.Fatalf("conflicts %v", lost)
+	}
+	s.Remove("ns/old")
+	p := s.Plan()
+	if len(p.Changes) != 2 || len(p.Changes[1].Replaced) != 1 || p.Changes[1].Replaced[0].New.Body != "to young" {
+		t.Fatalf("plan:\n%s", p)
+	}
+	mustSync(t, s)
+	if got := fake.Content(); !reflect.DeepEqual(got, map[string][]string{"nat/S": {"to young"}, "filter/S": {"refuse"}}) {
+		t.Fatalf("kernel holds %v", got)
+	}
+	if lost := s.Conflicts(); len(lost) != 0 {
+		t.Fatalf("conflicts %v", lost)
+	}
+}
+
+func TestSwapOfOneAddressIsTwoReplacements(t *testing.T) {
+	fake := &Fake{}
+	s := NewSync(fake)
+	set := func(a, b string) {
+		s.Set(owner("ns/a", 1), []Object{obj("nat/S", 0, a, "to a")})
+		s.Set(owner("ns/b", 1), []Object{obj("nat/S", 0, b, "to b")})
+	}
+	set("ip1", "ip2")
+	mustSync(t, s)
+	set("ip2", "ip1")
+	if r := mustSync(t, s); r.Replaced != 2 || r.Created != 0 || r.Deleted != 0 || r.Containers != 1 {
+		t.Fatalf("report %+v", r)
+	}
+	set("ip1", "ip2")
+	set("ip2", "ip1")
+	if r := mustSync(t, s); r.Writes != 0 {
+		t.Fatalf("a change taken back was written: %+v", r)
+	}
+}
+
+func TestFirstWriteObserves(t *testing.T) {
+	fake := &Fake{Unreadable: errors.New("no save")}
+	s := NewSync(fake)
+	s.Set(Owner{}, []Object{obj("nat/B", 0, "", "x")})
+	if _, err := s.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "no save") || fake.Applied != 0 {
+		t.Fatalf("wrote without looking: %v", err)
+	}
+	fake.Unreadable = nil
+	fake.Disturb("nat/B", []string{"x"})
+	if r := mustSync(t, s); r.Writes != 0 {
+		t.Fatalf("what was there was written again: %+v", r)
+	}
+}

@@ -1,0 +1,99 @@
+// Package agent is the loop of the proxy: it takes the newest Snapshot, has
+// each backend render what changed, writes it at a bounded pace, looks at the
+// kernel in full at start, after an error and from time to time, and tries
+// again until what is wanted is there.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// Backend writes one IP family of one proxy mode.
+type Backend interface {
+	dataplane.Kernel
+	// Base returns what does not depend on any Service. It is pure.
+	Base(service.Node) []dataplane.Object
+	// Render returns what one Service asks for. It is pure: the same input gives
+	// the same objects.
+	Render(service.Node, *service.Service) ([]dataplane.Object, error)
+}
+
+// Family is one IP family and the backend that writes it.
+type Family struct {
+	Family  service.Family
+	Backend Backend
+}
+
+// Options say how the agent paces itself and whom it tells.
+type Options struct {
+	// MinSyncPeriod is the least time from the end of a write to the start of
+	// the next. The first change after a quiet time is written at once.
+	MinSyncPeriod time.Duration
+	// FullPeriod is the longest time between two full looks at the kernel.
+	FullPeriod time.Duration
+	// RetryMin is the pause after a first failure; it doubles up to RetryMax.
+	RetryMin, RetryMax time.Duration
+
+	Log    *slog.Logger
+	Queued func(service.Family) // a change waits to be written; may be nil
+	Synced func(Result)         // after every attempt to write; may be nil
+}
+
+// Result is one attempt to write one family.
+type Result struct {
+	Family   service.Family
+	Snapshot *service.Snapshot
+	Full     bool // the kernel was looked at in full
+	Report   dataplane.Report
+	Duration time.Duration
+	Err      error
+}
+
+// Agent drives the families towards the newest Snapshot.
+type Agent struct {
+	options Options
+	loops   []*loop
+	newest  atomic.Pointer[service.Snapshot]
+}
+
+// New returns an Agent that writes nothing before the first Publish.
+func New(families []Family, options Options) *Agent {
+	a := &Agent{options: options}
+	for _, f := range families {
+		a.loops = append(a.loops, newLoop(f, options, &a.newest))
+	}
+	return a
+}
+
+// Publish makes s the newest Snapshot. It never blocks; Snapshots that were not
+// taken up yet are passed over. A Snapshot without a change does nothing.
+func (a *Agent) Publish(s *service.Snapshot) {
+	if a.newest.Swap(s) == s {
+		return
+	}
+	for _, l := range a.loops {
+		if a.options.Queued != nil {
+			a.options.Queued(l.family)
+		}
+		select {
+		case l.wake <- struct{}{}:
+		default: // awake already
+		}
+	}
+}
+
+// Run works until ctx ends. A family that fails does not hold back the others.
+func (a *Agent) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, l := range a.loops {
+		wg.Go(func() { l.run(ctx) })
+	}
+	wg.Wait()
+}

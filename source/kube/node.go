@@ -2,6 +2,7 @@ package kube
 
 import (
 	"net/netip"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -29,6 +30,9 @@ type Settings struct {
 	InterfacePrefix string         // for DetectInterfacePrefix
 	MasqueradeAll   bool
 	NodePorts       service.NodePortAddresses
+	// NodePortsPrimary adds the node's first address of each family to the
+	// prefixes of NodePorts (keyword primary).
+	NodePortsPrimary bool
 }
 
 // ConvertNode returns what Services need to know of the own Node; node is nil
@@ -47,6 +51,14 @@ func ConvertNode(s Settings, node *v1.Node) service.Node {
 		podCIDRs = prefixes(node.Spec.PodCIDRs)
 		if len(podCIDRs) == 0 && node.Spec.PodCIDR != "" {
 			podCIDRs = prefixes([]string{node.Spec.PodCIDR})
+		}
+	}
+	if s.NodePortsPrimary {
+		out.NodePorts.Prefixes = slices.Clip(out.NodePorts.Prefixes)
+		for _, f := range []service.Family{service.IPv4, service.IPv6} {
+			if ip, ok := out.IP(f); ok && !ip.IsLoopback() {
+				out.NodePorts.Prefixes = append(out.NodePorts.Prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+			}
 		}
 	}
 	switch s.DetectMode {

@@ -1,0 +1,42 @@
+# The verbs of this project. Every one installs the system packages it lacks
+# (as root; else it names them) and needs nothing but Go beside them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+export PATH := $(PATH):/usr/sbin:/sbin
+
+PROGRAMS := iptables nft conntrack ipset ip
+UNIT = $$(go list ./... | grep -v '^portolan/e2e')
+
+.PHONY: build test lint golden e2e bench demo
+
+build: ## the program, in bin/portolan
+	go build -trimpath -o bin/portolan ./cmd/portolan
+
+test: ## everything but the scenarios with real packets
+	tools/system-packages $(PROGRAMS) gcc
+	go vet ./...
+	go test -race $(UNIT)
+
+lint: ## format, vet and staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	go vet ./...
+	GOARCH=arm64 go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+	go mod tidy -diff
+
+golden: ## writes the golden files anew; look at the difference
+	tools/system-packages $(PROGRAMS)
+	go test $(UNIT) -update
+
+e2e: ## scenarios with real packets, in network namespaces
+	tools/system-packages $(PROGRAMS)
+	go test -count=1 -v ./e2e/... | tools/e2e-summary
+
+bench: ## speed of what runs for every change
+	tools/system-packages $(PROGRAMS)
+	go test -run '^$$' -bench . -benchmem $(UNIT)
+
+demo: build ## the main job, on real packets
+	tools/system-packages $(PROGRAMS)
+	bin/portolan lab run

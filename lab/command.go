@@ -50,6 +50,7 @@ const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 type Cmd struct {
 	*exec.Cmd
 	host *Host
+	path string // the program's PATH
 	done chan struct{}
 	err  error // of the program; readable when done is closed
 }
@@ -74,7 +75,7 @@ func (h *Host) Command(ctx context.Context, v Variant, name string, args ...stri
 	cmd.Env = append(os.Environ(), "PATH="+path, "XTABLES_LOCKFILE="+filepath.Join(h.lab.dir, "xtables."+h.Name))
 	cmd.WaitDelay = time.Second // for pipes that a grandchild keeps open
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return &Cmd{Cmd: cmd, host: h, done: make(chan struct{})}
+	return &Cmd{Cmd: cmd, host: h, path: path, done: make(chan struct{})}
 }
 
 // lookPath finds a program in the PATH that it will run with, not in ours.
@@ -86,6 +87,12 @@ func lookPath(name, path string) (string, error) {
 		}
 	}
 	return name, fmt.Errorf("lab: no program %s in %s", name, path)
+}
+
+// Prefer makes the program find other programs in a folder before the usual ones.
+func (c *Cmd) Prefer(dir string) {
+	c.path = dir + ":" + c.path
+	c.Env = append(c.Env, "PATH="+c.path) // of several, the last counts
 }
 
 // Start starts the program inside the host.

@@ -46,7 +46,7 @@ func (f *Fake) Observe(context.Context) iter.Seq2[Object, error] {
 		}
 		for _, name := range names {
 			for i, o := range f.containers[name] {
-				if o.Key.Rank != Keyed {
+				if o.Key.Rank >= 0 {
 					o.Key = Key{Container: name, Rank: i}
 				}
 				if !yield(o, nil) {

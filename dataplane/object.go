@@ -25,17 +25,22 @@ func (o Owner) Compare(p Owner) int {
 	return cmp.Or(o.Since.Compare(p.Since), cmp.Compare(o.Name, p.Name))
 }
 
-// Keyed is the Rank of objects in a container that is shared with others, such
-// as a built-in chain: they are added and removed one by one, each known by its
-// Name, and the container itself is never removed.
-const Keyed = -1
+// Ranks of objects in a container that is shared with others, such as a built-in
+// chain: they are added and removed one by one, each known by its Name, and the
+// container itself is never removed.
+const (
+	Keyed = -1
+	// Ensured objects are keyed, and asked for by other programs too: they are
+	// added when they are missing and never removed.
+	Ensured = -2
+)
 
 // Key identifies an object. Objects of one container are written in the order
 // of Rank, then Name.
 type Key struct {
 	// Container is what is written as a whole, for example "nat/KUBE-SERVICES".
 	Container string
-	// Rank orders objects within the container: Keyed, or from 0 up.
+	// Rank orders objects within the container: Keyed, Ensured, or from 0 up.
 	Rank int
 	// Name is what owners contend for. It is unique per container and rank.
 	Name string

@@ -53,7 +53,7 @@ func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool) (Pl
 func (c *comparison) noteClaim(k Key) {
 	switch {
 	case c.seen[k.Container] != 0:
-	case k.Rank == Keyed:
+	case k.Rank < 0:
 		c.seen[k.Container] = keyedSeen
 	default:
 		c.seen[k.Container] = wholeSeen
@@ -96,10 +96,10 @@ func (c *comparison) compare(name string, exists bool, seen []Object) {
 	if keyed || isKeyed(wanted) {
 		slices.SortStableFunc(seen, func(a, b Object) int { return a.Key.Compare(b.Key) })
 		seen = slices.CompactFunc(seen, func(a, b Object) bool { return a.Key == b.Key })
-		ch, differs := changeOf(name, seen, wanted)
+		ch, _ := changeOf(name, seen, wanted)
 		ch.Keyed, ch.Remove, ch.Exists = true, false, exists
 		ch.Deleted = slices.Clone(ch.Deleted)
-		if differs || (!exists && len(wanted) > 0) {
+		if !exists || len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0 {
 			c.plan.Changes = append(c.plan.Changes, ch)
 		}
 		return

@@ -125,7 +125,9 @@ func changeOf(name string, before, after []Object) (Change, bool) {
 		}
 		switch {
 		case order < 0:
-			ch.Deleted = append(ch.Deleted, old[i])
+			if old[i].Key.Rank != Ensured {
+				ch.Deleted = append(ch.Deleted, old[i])
+			}
 			i++
 		case order > 0:
 			ch.Created = append(ch.Created, ch.Lines[j])
@@ -140,7 +142,7 @@ func changeOf(name string, before, after []Object) (Change, bool) {
 	return ch, ch.Remove || len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0
 }
 
-func isKeyed(objects []Object) bool { return len(objects) > 0 && objects[0].Key.Rank == Keyed }
+func isKeyed(objects []Object) bool { return len(objects) > 0 && objects[0].Key.Rank < 0 }
 
 // lines leaves the claims out.
 func lines(objects []Object) []Object {

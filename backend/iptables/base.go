@@ -1,0 +1,85 @@
+package iptables
+
+import (
+	"fmt"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// Ranks in the chains that all Services share.
+const (
+	servicesRank = iota
+	lastRank
+)
+
+const nodePortsComment = `-m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain"`
+
+// Base returns what does not depend on any Service: jumps, fixed chains with
+// their rules, and canaries.
+func (b *Backend) Base(node service.Node) []dataplane.Object {
+	var s sheet
+	for _, c := range topChains {
+		s.rule(c, 0, "")
+	}
+	s.rule(filterFirewall, dataplane.Ensured, "chain")
+	if b.localhost(node) {
+		s.rule(localnet.Key.Container, localnet.Key.Rank, localnet.Key.Name, localnet.Body)
+	}
+	for i, j := range jumps {
+		o := j.object(i)
+		s.rule(o.Key.Container, o.Key.Rank, o.Key.Name, o.Body)
+	}
+	b.masquerade(&s)
+	b.forward(&s)
+	b.nodePortJumps(&s, node)
+	return s.objects()
+}
+
+// localhost tells whether NodePorts answer on loopback here.
+func (b *Backend) localhost(node service.Node) bool {
+	return b.options.Family == service.IPv4 && node.NodePorts.AllowsLocalhost()
+}
+
+func (b *Backend) masquerade(s *sheet) {
+	random := ""
+	if b.options.RandomFully {
+		random = " --random-fully"
+	}
+	s.rule(natPostrouting, 1, "", "-m mark ! --mark ", b.mark, "/", b.mark, " -j RETURN")
+	// The mark goes, so that a packet that passes POSTROUTING again, for example
+	// when it leaves a tunnel, is not masqueraded twice.
+	s.rule(natPostrouting, 2, "", "-j MARK --xor-mark ", b.mark)
+	s.rule(natPostrouting, 3, "", `-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE`, random)
+	s.rule(natMarkMasq, 1, "", "-j MARK --or-mark ", b.mark)
+}
+
+func (b *Backend) forward(s *sheet) {
+	if !b.options.LiberalTCP {
+		counter := ""
+		if b.options.Nfacct.InvalidDropped {
+			counter = " -m nfacct --nfacct-name " + InvalidDroppedCounter
+		}
+		s.rule(filterForward, 1, "", "-m conntrack --ctstate INVALID", counter, " -j DROP")
+	}
+	s.rule(filterForward, 2, "", `-m comment --comment "kubernetes forwarding rules" -m mark --mark `, b.mark, "/", b.mark, " -j ACCEPT")
+	s.rule(filterForward, 3, "", `-m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`)
+}
+
+// nodePortJumps are the last lines of nat KUBE-SERVICES.
+func (b *Backend) nodePortJumps(s *sheet, node service.Node) {
+	if !node.NodePorts.All(b.options.Family) {
+		for i, a := range node.NodePorts.Selected(b.options.Family) {
+			s.rule(natServices, lastRank, fmt.Sprintf("%04d", i), nodePortsComment, " -d ", a.String(), " -j KUBE-NODEPORTS")
+		}
+		return
+	}
+	except := ""
+	switch {
+	case b.options.Family == service.IPv6:
+		except = " ! -d ::1/128"
+	case !b.localhost(node):
+		except = " ! -d 127.0.0.0/8"
+	}
+	s.rule(natServices, lastRank, "", nodePortsComment, " -m addrtype --dst-type LOCAL", except, " -j KUBE-NODEPORTS")
+}

@@ -1,0 +1,12 @@
+// Package iptables programs Services as kube-proxy 1.37 does in iptables mode:
+// the same chains, names, hashes, rule texts and comments, so that tools, habits
+// and components that know them keep working.
+//
+// Every line of a chain is an object that the Service it serves owns; a chain is
+// what is written. Render and Base are pure; Observe, Apply and Cleanup talk to
+// the kernel through the iptables programs.
+//
+// Bodies are rules without "-A CHAIN", in the form in which they are written,
+// which is also the canonical form of kernel/iptables. That is how Observe
+// recognises them.
+package iptables

@@ -1,0 +1,179 @@
+package iptables
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"portolan/dataplane"
+)
+
+// Text returns the iptables-restore input that loads objects, of one family,
+// where nothing of them is there yet: what a first start writes.
+func Text(objects []dataplane.Object) string {
+	var w dataplane.Want
+	w.Set(dataplane.Owner{}, objects)
+	return PlanText(w.Plan(func(string) bool { return false }))
+}
+
+// PlanText returns the iptables-restore input that writes a plan: exactly what
+// Apply feeds to the program.
+func PlanText(p dataplane.Plan) string {
+	var in input
+	in.write(p)
+	return in.buf.String()
+}
+
+// input writes a plan as iptables-restore reads it. Each table takes effect at
+// its own COMMIT, so where a plan touches both, protection must be there before
+// and until after the translation: what comes in filter is written first, then
+// nat, then what goes from filter is taken away.
+type input struct {
+	buf     bytes.Buffer
+	line    int // number of the next line, from 1
+	lookFor int // a line whose key is wanted, 0 for none
+	found   dataplane.Key
+}
+
+func (in *input) write(p dataplane.Plan) {
+	in.line = 1
+	in.buf.Grow(sizeOf(p))
+	filter, nat, mangle := tableChanges(p, "filter"), tableChanges(p, "nat"), tableChanges(p, "mangle")
+	first, last := filter, []dataplane.Change(nil)
+	if len(nat) > 0 {
+		first, last = inTwoSteps(filter)
+	}
+	in.table("filter", first)
+	in.table("nat", nat)
+	in.table("filter", last)
+	in.table("mangle", mangle)
+}
+
+// keyOf returns the object that a line of the input is about.
+func keyOf(p dataplane.Plan, line int) dataplane.Key {
+	in := input{lookFor: line}
+	in.write(p)
+	return in.found
+}
+
+func tableChanges(p dataplane.Plan, table string) []dataplane.Change {
+	from, _ := slices.BinarySearchFunc(p.Changes, table+"/", compareContainer)
+	to, _ := slices.BinarySearchFunc(p.Changes, table+"0", compareContainer) // '0' follows '/'
+	return p.Changes[from:to]
+}
+
+func compareContainer(c dataplane.Change, name string) int { return cmp.Compare(c.Container, name) }
+
+// inTwoSteps cuts the changes of filter into what adds and what takes away.
+func inTwoSteps(changes []dataplane.Change) (first, last []dataplane.Change) {
+	for _, c := range changes {
+		goes := len(c.Deleted) > 0 || c.Remove
+		comes := !c.Exists || len(c.Created)+len(c.Replaced) > 0
+		switch {
+		case !goes:
+			first = append(first, c)
+		case !comes:
+			last = append(last, c)
+		case c.Keyed:
+			add, take := c, c
+			add.Deleted, take.Created, take.Replaced = nil, nil, nil
+			first, last = append(first, add), append(last, take)
+		default:
+			add := c
+			add.Lines = c.Between()
+			first, last = append(first, add), append(last, c)
+		}
+	}
+	return first, last
+}
+
+func (in *input) table(name string, changes []dataplane.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	in.put(dataplane.Key{}, "*", name)
+	in.declare(changes)
+	for _, c := range changes {
+		if !c.Keyed && !c.Remove {
+			chain := chainOf(c.Container)
+			for _, o := range c.Lines {
+				in.put(o.Key, "-A ", chain, " ", o.Body)
+			}
+		}
+	}
+	for _, c := range changes {
+		if c.Keyed {
+			in.shared(c)
+		}
+	}
+	for _, c := range changes {
+		if c.Remove {
+			in.put(dataplane.Key{Container: c.Container}, "-X ", chainOf(c.Container))
+		}
+	}
+	in.put(dataplane.Key{}, "COMMIT")
+}
+
+// declare makes chains, or empties those that are there. The programs keep
+// chains in sorted lists that they search from the front: in reverse order a
+// legacy restore of 10,000 Services was 1.6 times faster, one of nft 3 times.
+func (in *input) declare(changes []dataplane.Change) {
+	for _, c := range slices.Backward(changes) {
+		if !c.Keyed {
+			in.put(dataplane.Key{Container: c.Container}, ":", chainOf(c.Container), " - [0:0]")
+		}
+	}
+	for _, c := range changes {
+		if c.Keyed && !c.Exists && c.Container == filterFirewall {
+			// Not declared, since that would empty it if kubelet was faster.
+			in.put(dataplane.Key{Container: c.Container}, "-N ", chainOf(c.Container))
+		}
+	}
+}
+
+// shared writes single lines: jumps are put before everybody else's, in the
+// order of their names; kubelet's chain is added to.
+func (in *input) shared(c dataplane.Change) {
+	chain := chainOf(c.Container)
+	for _, o := range c.Deleted {
+		in.put(o.Key, "-D ", chain, " ", o.Body)
+	}
+	created := slices.Clone(c.Created)
+	for _, r := range c.Replaced {
+		in.put(r.Old.Key, "-D ", chain, " ", r.Old.Body)
+		created = append(created, r.New)
+	}
+	slices.SortFunc(created, func(a, b dataplane.Object) int { return strings.Compare(a.Key.Name, b.Key.Name) })
+	for _, o := range created {
+		if c.Container == filterFirewall {
+			in.put(o.Key, "-A ", chain, " ", o.Body)
+		} else {
+			in.put(o.Key, "-I ", chain, " ", o.Body)
+		}
+	}
+}
+
+func (in *input) put(k dataplane.Key, parts ...string) {
+	if in.line == in.lookFor {
+		in.found = k
+	}
+	in.line++
+	for _, p := range parts {
+		in.buf.WriteString(p)
+	}
+	in.buf.WriteByte('\n')
+}
+
+// sizeOf estimates the input, so that a large one is not copied while it grows.
+func sizeOf(p dataplane.Plan) int {
+	n := 128
+	for _, c := range p.Changes {
+		name := len(c.Container) + 16
+		n += 2 * name
+		for _, o := range c.Lines {
+			n += name + len(o.Body)
+		}
+	}
+	return n
+}

@@ -1,0 +1,219 @@
+package iptables
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/dataplane"
+	"portolan/kernel/iptables"
+	"portolan/service"
+)
+
+// inNamespace runs f on a thread in a network namespace of its own, which goes
+// with the thread. It skips without root or programs.
+func inNamespace(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked, so that the thread ends
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		defer func() { done <- err }()
+		if err == nil {
+			f()
+		}
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("no network namespace: %v", err)
+	}
+}
+
+// forVariants runs f for every variant and family in a fresh namespace.
+func forVariants(t *testing.T, f func(t *testing.T, tool *iptables.Tool)) {
+	for _, v := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		for _, family := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+			name := string(v) + map[iptables.Family]string{4: "/ipv4", 6: "/ipv6"}[family]
+			t.Run(name, func(t *testing.T) {
+				tool := iptables.NewTool(family, v)
+				if _, err := exec.LookPath(tool.RestoreProgram); err != nil {
+					t.Skipf("%s is not installed", tool.RestoreProgram)
+				}
+				tool.Env = []string{"XTABLES_LOCKFILE=" + filepath.Join(t.TempDir(), "lock")}
+				inNamespace(t, func() { f(t, tool) })
+			})
+		}
+	}
+}
+
+func backendFor(tool *iptables.Tool) *Backend {
+	return New(Options{Family: service.Family(tool.Family), MasqueradeBit: 14, RandomFully: true, Tool: tool})
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// save returns all tables as text without comments and counters of chains.
+func save(t *testing.T, tool *iptables.Tool) string {
+	t.Helper()
+	var b strings.Builder
+	for _, table := range tables {
+		for line, err := range tool.Save(context.Background(), table) {
+			if err != nil {
+				t.Error(err)
+				runtime.Goexit()
+			}
+			if strings.HasPrefix(line, ":") {
+				line, _, _ = strings.Cut(line, " [")
+			}
+			if !strings.HasPrefix(line, "#") {
+				b.WriteString(line + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit() // not FailNow, which wants the test's own goroutine
+	}
+}
+
+// everyShape are nodes and Services that together use every form of rule.
+func everyShape(f service.Family) (service.Node, []*service.Service) {
+	ip := func(v4, v6 string) netip.Addr {
+		if f == service.IPv4 {
+			return addr(v4)
+		}
+		return addr(v6)
+	}
+	ep := func(i byte, node string, port uint16) service.Endpoint {
+		a := netip.AddrFrom4([4]byte{10, 244, 1, i})
+		if f == service.IPv6 {
+			a = netip.AddrFrom16([16]byte{0xfd, 0, 1, 15: i})
+		}
+		return service.Endpoint{Addr: netip.AddrPortFrom(a, port), Ready: true, Serving: true, Node: node}
+	}
+	eps := func(n byte, node string) (out []service.Endpoint) {
+		for i := range n {
+			out = append(out, ep(i+1, node, 8080))
+		}
+		return out
+	}
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	svc := func(name string, i byte, ports ...service.Port) *service.Service {
+		return &service.Service{Name: service.Name{Namespace: "default", Name: name}, Created: created,
+			ClusterIPs: []netip.Addr{ip("10.96.0."+string('0'+rune(i)), "fd00:96::"+string('0'+rune(i)))}, Ports: ports}
+	}
+	cidr := netip.MustParsePrefix("10.244.0.0/16")
+	ranges := []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.0.2.10/32"), netip.MustParsePrefix("198.51.100.7/28")}
+	if f == service.IPv6 {
+		cidr = netip.MustParsePrefix("fd00:1::/48")
+		ranges = []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/64"), netip.MustParsePrefix("2001:db8::10/128"), netip.MustParsePrefix("2001:db8:2::7/60")}
+	}
+	node := service.Node{Name: "n1", IPs: []netip.Addr{ip("192.0.2.10", "2001:db8::10")},
+		Detector: service.PodDetector{CIDRs: []netip.Prefix{cidr}}, NodePorts: service.NodePortAddresses{Localhost: true}}
+	tcp := service.Port{Name: "http", Protocol: service.TCP, Port: 80, NodePort: 30080, Endpoints: eps(7, "n1")}
+	external := func(s *service.Service, i byte) *service.Service {
+		s.ExternalIPs = []netip.Addr{ip("192.0.2.5"+string('0'+rune(i)), "2001:db8::5"+string('0'+rune(i)))}
+		s.LoadBalancerIPs = []netip.Addr{ip("198.51.100.5"+string('0'+rune(i)), "2001:db8:9::5"+string('0'+rune(i)))}
+		return s
+	}
+	port := func(p service.Port, nodePort uint16, endpoints []service.Endpoint) service.Port {
+		p.NodePort, p.Endpoints = nodePort, endpoints
+		return p
+	}
+	udp := service.Port{Protocol: service.UDP, Port: 53, Endpoints: eps(2, "n2")}
+	all := []*service.Service{
+		svc("plain", 1, udp),
+		external(svc("cluster", 2, tcp), 2),
+		external(svc("local", 3, port(tcp, 30081, append(eps(2, "n1"), ep(9, "n2", 8080)))), 3),
+		external(svc("elsewhere", 4, port(tcp, 30082, eps(3, "n2"))), 4),
+		external(svc("none", 5, port(tcp, 30083, nil)), 5),
+		external(svc("sticky", 6, port(tcp, 30084, eps(3, "n1"))), 6),
+		external(svc("ranged", 7, port(tcp, 30085, eps(2, "n1"))), 7),
+		svc("inside", 8, port(tcp, 0, eps(2, "n2"))),
+		svc("sctp", 9, service.Port{Name: "s", Protocol: service.SCTP, Port: 99, Endpoints: eps(3, "n2")}),
+	}
+	all[2].ExternalPolicy, all[2].HealthCheckNodePort = service.Local, 32000
+	all[3].ExternalPolicy, all[3].InternalPolicy = service.Local, service.Local
+	all[5].AffinityTimeout = 3 * time.Hour
+	all[6].SourceRanges = ranges
+	all[7].InternalPolicy = service.Local
+	return node, all
+}
+
+// nodesOf are variations of a node that change rules.
+func nodesOf(node service.Node) map[string]service.Node {
+	vary := func(f func(*service.Node)) service.Node {
+		n := node
+		f(&n)
+		return n
+	}
+	return map[string]service.Node{
+		"cidr":   node,
+		"bridge": vary(func(n *service.Node) { n.Detector = service.PodDetector{Bridge: "cni0"} }),
+		"prefix": vary(func(n *service.Node) { n.Detector = service.PodDetector{InterfacePrefix: "veth"} }),
+		"no detector, large": vary(func(n *service.Node) {
+			n.Detector, n.LargeCluster, n.NodePorts.Localhost = service.PodDetector{}, true, false
+		}),
+		"masqueradeAll": vary(func(n *service.Node) { n.MasqueradeAll = true }),
+		"addresses": vary(func(n *service.Node) {
+			n.NodePorts = service.NodePortAddresses{Localhost: true,
+				Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
+				Local:    []netip.Addr{addr("127.0.0.1"), addr("192.0.2.10"), addr("2001:db8::10"), addr("::1")}}
+		}),
+	}
+}
+
+func fill(t *testing.T, s *dataplane.Sync, b *Backend, node service.Node, services []*service.Service) {
+	t.Helper()
+	s.Set(dataplane.Owner{}, b.Base(node))
+	for _, svc := range services {
+		objects, err := b.Render(node, svc)
+		must(t, err)
+		s.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)
+	}
+}
+
+// What was written is recognised: whatever the form of the rule, an observation
+// after the write finds nothing to write.
+func TestRoundTripThroughTheKernel(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		s := dataplane.NewSync(b)
+		for name, n := range nodesOf(node) {
+			fill(t, s, b, n, services)
+			r, err := s.Apply(t.Context())
+			must(t, err)
+			if r.Writes == 0 || len(r.Rejected) > 0 {
+				t.Errorf("%s: first write: %+v", name, r)
+			}
+			again := dataplane.NewSync(b)
+			fill(t, again, b, n, services)
+			diff, err := again.Diff(t.Context())
+			must(t, err)
+			if !diff.Empty() {
+				t.Errorf("%s: a restart would write\n%s", name, diff)
+			}
+			r, err = s.Reconcile(t.Context())
+			must(t, err)
+			if r.Writes != 0 {
+				t.Errorf("%s: second write: %+v", name, r)
+			}
+		}
+	})
+}

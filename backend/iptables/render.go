@@ -1,0 +1,310 @@
+package iptables
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// Render returns the lines of one Service in this family. The error names a
+// word that cannot stand in a rule.
+func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.Object, error) {
+	if err := checkText(node, svc); err != nil {
+		return nil, err
+	}
+	var s sheet
+	for _, pf := range service.Decide(node, svc, b.options.Family) {
+		p := b.newPort(&s, node, svc, pf)
+		p.entries()
+		p.internalChains()
+		p.externalChains()
+		p.endpointChains()
+	}
+	return s.objects(), nil
+}
+
+// port writes the lines of one Service port.
+type port struct {
+	*sheet
+	b        *Backend
+	node     service.Node
+	svc      *service.Service
+	pf       service.PortFrontends
+	name     string // kube-proxy's service port name
+	match    string // "-m tcp -p tcp"
+	internal service.Route
+	external service.Route
+	// The chains, as containers. A Service whose endpoints are all elsewhere or
+	// gone does not use each of them.
+	cluster, local, ext, fw string
+}
+
+func (b *Backend) newPort(s *sheet, node service.Node, svc *service.Service, pf service.PortFrontends) *port {
+	protocol := string(pf.Port.Protocol)
+	p := &port{sheet: s, b: b, node: node, svc: svc, pf: pf, name: pf.Name.String(),
+		match: "-m " + protocol + " -p " + protocol, internal: svc.Internal(pf.Choice), external: svc.External(pf.Choice)}
+	h := hash(p.name, protocol, "")
+	p.cluster, p.local, p.ext, p.fw = clusterChain+h, localChain+h, externalChain+h, firewallChain+h
+	if n := len(pf.Choice.Reachable); cap(s.text) == 0 {
+		s.text = make([]byte, 0, 2048+n*len(svc.Ports)*600)
+		s.lines = make([]line, 0, 8+4*n*len(svc.Ports))
+	}
+	return p
+}
+
+// policyChain is the container that balances over one list of endpoints.
+func (p *port) policyChain(policy service.Policy) string {
+	if policy == service.Local {
+		return p.local
+	}
+	return p.cluster
+}
+
+// usesFirewall tells whether source ranges limit the load balancer addresses.
+func (p *port) usesFirewall() bool {
+	return p.pf.Choice.Any && len(p.svc.Ranges(p.b.options.Family)) > 0 && len(p.loadBalancerIPs()) > 0
+}
+
+func (p *port) loadBalancerIPs() []string {
+	var out []string
+	for _, f := range p.pf.Frontends {
+		if f.Kind == service.LoadBalancerIP {
+			out = append(out, f.Addr.String())
+		}
+	}
+	return out
+}
+
+// entries are the lines in the shared chains: one address or NodePort each, by
+// which two Services can contend for it.
+func (p *port) entries() {
+	for _, f := range p.pf.Frontends {
+		switch f.Kind {
+		case service.ClusterIP:
+			p.clusterIP(f)
+		case service.ExternalIP:
+			p.externalIP(f, "external IP", p.ext)
+		case service.LoadBalancerIP:
+			if p.usesFirewall() {
+				p.externalIP(f, "loadbalancer IP", p.fw)
+			} else {
+				p.externalIP(f, "loadbalancer IP", p.ext)
+			}
+		case service.NodePort:
+			p.nodePort(f)
+		default:
+			panic(fmt.Sprintf("iptables: unknown kind of frontend %v", f.Kind))
+		}
+	}
+	if hc := p.svc.HealthCheckNodePort; hc != 0 {
+		dport := strconv.Itoa(int(hc))
+		p.rule(filterNodePort, servicesRank, dport+" "+p.name,
+			`-m comment --comment "`, p.name, ` health check node port" -m tcp -p tcp --dport `, dport, " -j ACCEPT")
+	}
+}
+
+func (p *port) clusterIP(f service.Frontend) {
+	addr, dport := f.Addr.String(), strconv.Itoa(int(f.Port))
+	key := addr + " " + string(f.Protocol) + " " + dport
+	if p.internal.Verdict == service.Forward {
+		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, ` cluster IP" `, p.match,
+			" -d ", addr, " --dport ", dport, " -j ", chainOf(p.policyChain(p.internal.Policy)))
+		p.rule(filterServices, servicesRank, key)
+		return
+	}
+	p.rule(natServices, servicesRank, key)
+	comment, target := refusal(p.internal.Verdict)
+	p.rule(filterServices, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
+		" -d ", addr, " --dport ", dport, " -j ", target)
+}
+
+// externalIP also does load balancer addresses.
+func (p *port) externalIP(f service.Frontend, kind, to string) {
+	addr, dport := f.Addr.String(), strconv.Itoa(int(f.Port))
+	key := addr + " " + string(f.Protocol) + " " + dport
+	if p.pf.Choice.Any {
+		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, " ", kind, `" `, p.match,
+			" -d ", addr, " --dport ", dport, " -j ", chainOf(to))
+	} else {
+		p.rule(natServices, servicesRank, key)
+	}
+	if p.external.Verdict == service.Forward {
+		p.rule(filterExternal, servicesRank, key)
+	} else {
+		comment, target := refusal(p.external.Verdict)
+		p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
+			" -d ", addr, " --dport ", dport, " -j ", target)
+	}
+	if to != p.fw {
+		p.rule(filterProxyFW, servicesRank, key)
+		return
+	}
+	p.rule(filterProxyFW, servicesRank, key, `-m comment --comment "`, p.name, " traffic not accepted by ", chainOf(p.fw), `" `,
+		p.match, " -d ", addr, " --dport ", dport, " -j DROP")
+}
+
+func (p *port) nodePort(f service.Frontend) {
+	dport := strconv.Itoa(int(f.Port))
+	key := dport + "/" + string(f.Protocol)
+	if p.b.options.Family == service.IPv4 {
+		p.rule(natNodePorts, servicesRank, key+"/localhost", p.localhostNodePort(dport)...)
+	}
+	if p.pf.Choice.Any {
+		p.rule(natNodePorts, servicesRank, key+"/node", "-m comment --comment ", p.name, " ", p.match,
+			" --dport ", dport, " -j ", chainOf(p.ext))
+	} else {
+		p.rule(natNodePorts, servicesRank, key+"/node")
+	}
+	if p.external.Verdict == service.Forward {
+		p.rule(filterExternal, servicesRank, key)
+		return
+	}
+	comment, target := refusal(p.external.Verdict)
+	p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" -m addrtype --dst-type LOCAL `,
+		p.match, " --dport ", dport, " -j ", target)
+}
+
+// localhostNodePort counts connections to a NodePort over loopback.
+func (p *port) localhostNodePort(dport string) []string {
+	if !p.pf.Choice.Any || !p.b.options.Nfacct.LocalhostAccepted || !p.b.localhost(p.node) {
+		return nil
+	}
+	return []string{"-m comment --comment ", p.name, " ", p.match, " -d 127.0.0.0/8 --dport ", dport,
+		" -m nfacct --nfacct-name ", LocalhostAcceptedCounter, " -j ", chainOf(p.ext)}
+}
+
+// refusal returns the end of the comment and the target for a verdict that is
+// not Forward.
+func refusal(v service.Verdict) (comment, target string) {
+	if v == service.Reject {
+		return " has no endpoints", "REJECT"
+	}
+	return " has no local endpoints", "DROP"
+}
+
+// internalChains balance over the Cluster and the Local list.
+func (p *port) internalChains() {
+	for _, policy := range []service.Policy{service.Cluster, service.Local} {
+		endpoints := p.pf.Choice.Cluster
+		if policy == service.Local {
+			endpoints = p.pf.Choice.Local
+		}
+		if !p.pf.Choice.Any || len(endpoints) == 0 {
+			continue
+		}
+		chain, rank := p.policyChain(policy), 0
+		if p.internal.Verdict == service.Forward && p.internal.Policy == policy {
+			rank = p.markNotFromPods(chain)
+		}
+		p.balance(chain, rank, endpoints)
+	}
+}
+
+// markNotFromPods writes the masquerade rule of the cluster IP.
+func (p *port) markNotFromPods(chain string) int {
+	notLocal := ""
+	switch {
+	case p.node.MasqueradeAll:
+	case p.node.Detector.Detects(p.b.options.Family):
+		notLocal = " ! " + detector(p.node, p.b.options.Family)
+	default:
+		return 0
+	}
+	f := p.pf.Frontends[0] // the cluster IP
+	p.rule(chain, 0, "", `-m comment --comment "`, p.name, ` cluster IP" `, p.match, " -d ", f.Addr.String(),
+		" --dport ", strconv.Itoa(int(f.Port)), notLocal, " -j KUBE-MARK-MASQ")
+	return 1
+}
+
+// detector matches traffic from pods.
+func detector(node service.Node, f service.Family) string {
+	d := node.Detector
+	if cidr, ok := d.CIDR(f); ok {
+		return "-s " + prefixText(cidr)
+	}
+	if d.Bridge != "" {
+		return "-i " + d.Bridge
+	}
+	return "-i " + d.InterfacePrefix + "+"
+}
+
+// balance writes the affinity rules, then the random choice: rule i of n is
+// taken with probability 1/(n-i), the last always, which gives equal shares.
+func (p *port) balance(chain string, rank int, endpoints []service.Endpoint) {
+	addresses, chains := p.endpointNames(endpoints)
+	comment := func(address string) [4]string {
+		if p.node.LargeCluster {
+			return [4]string{}
+		}
+		return [4]string{`-m comment --comment "`, p.name + " -> ", address, `" `}
+	}
+	if t := p.svc.AffinityTimeout; t > 0 {
+		seconds := strconv.FormatInt(int64(t/time.Second), 10)
+		for i, a := range addresses {
+			c := comment(a)
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m recent --name ", chains[i], " --rcheck --seconds ", seconds,
+				" --reap -j ", chains[i])
+			rank++
+		}
+	}
+	for i, a := range addresses {
+		c := comment(a)
+		if i == len(addresses)-1 {
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-j ", chains[i])
+		} else {
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m statistic --mode random --probability ",
+				probability(len(addresses)-i), " -j ", chains[i])
+		}
+		rank++
+	}
+}
+
+// endpointNames returns addresses and chain names of the endpoints.
+func (p *port) endpointNames(endpoints []service.Endpoint) (addresses, chains []string) {
+	both := make([]string, 2*len(endpoints))
+	addresses, chains = both[:len(endpoints)], both[len(endpoints):]
+	for i, e := range endpoints {
+		addresses[i] = e.Addr.String()
+		chains[i] = chainOf(endpointChain) + hash(p.name, string(p.pf.Port.Protocol), addresses[i])
+	}
+	return addresses, chains
+}
+
+// Texts of 1/n for the sizes that Services usually have.
+var probabilities = func() (out [128]string) {
+	for n := 1; n < len(out); n++ {
+		out[n] = fmt.Sprintf("%0.10f", 1/float64(n))
+	}
+	return out
+}()
+
+func probability(n int) string {
+	if n < len(probabilities) {
+		return probabilities[n]
+	}
+	return fmt.Sprintf("%0.10f", 1/float64(n))
+}
+
+// checkText refuses what would break out of a rule. Names come from validated
+// objects, so this is the last line of defence.
+func checkText(node service.Node, svc *service.Service) error {
+	texts := []string{svc.Name.Namespace, svc.Name.Name, node.Detector.Bridge, node.Detector.InterfacePrefix}
+	for _, p := range svc.Ports {
+		if !slices.Contains([]service.Protocol{service.TCP, service.UDP, service.SCTP}, p.Protocol) {
+			return fmt.Errorf("iptables: render %s: protocol %q is not known", svc.Name, p.Protocol)
+		}
+		texts = append(texts, p.Name)
+	}
+	breaksOut := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\`$;#!", r) }
+	for _, t := range texts {
+		if len(t) > 63 || strings.ContainsFunc(t, breaksOut) {
+			return fmt.Errorf("iptables: render %s: %q cannot stand in a rule", svc.Name, t)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package iptables
+
+import (
+	"slices"
+
+	"portolan/dataplane"
+)
+
+// sheet collects the lines of one Service. All bodies share one string, so that
+// a Service with many endpoints costs few allocations.
+type sheet struct {
+	text  []byte
+	lines []line
+}
+
+type line struct {
+	key      dataplane.Key
+	from, to int
+}
+
+// rule adds a line; its body is the parts strung together, and no parts are a
+// claim.
+func (s *sheet) rule(container string, rank int, name string, parts ...string) {
+	from := len(s.text)
+	for _, p := range parts {
+		s.text = append(s.text, p...)
+	}
+	s.lines = append(s.lines, line{dataplane.Key{Container: container, Rank: rank, Name: name}, from, len(s.text)})
+}
+
+// objects returns the lines in key order.
+func (s *sheet) objects() []dataplane.Object {
+	text := string(s.text)
+	out := make([]dataplane.Object, len(s.lines))
+	for i, l := range s.lines {
+		out[i] = dataplane.Object{Key: l.key, Body: text[l.from:l.to]}
+	}
+	slices.SortStableFunc(out, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
+	return out
+}

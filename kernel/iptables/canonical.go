@@ -1,0 +1,385 @@
+package iptables
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Canonical maps a rule, without "-A CHAIN", to the form in which this program
+// writes it, whether it comes from there or from iptables-save of either
+// variant: Canonical(written) == Canonical(saved) == written. The programs
+// rewrite rules: words change place, /32 and REJECT's default appear,
+// --or-mark comes back as --set-xmark, probabilities are rounded, comments are
+// quoted.
+//
+// The order of words is that of kube-proxy: comment, addrtype, recent, protocol,
+// destination, port, source, interface, mark, conntrack, nfacct, statistic,
+// target; a bare "--ctstate NEW" comes first. A rule with a word that is not
+// known here comes back with ok false and only its spaces normalised, so that
+// it never equals a written one.
+func Canonical(rule string) (canonical string, ok bool) {
+	words, ok := split(rule)
+	if !ok {
+		return rule, false
+	}
+	var r fields
+	if !r.parse(words) {
+		return strings.Join(words, " "), false
+	}
+	return r.String(), true
+}
+
+// split cuts a rule into words as iptables-restore does: quotes keep spaces, a
+// backslash keeps the next character.
+func split(rule string) ([]string, bool) {
+	var words []string
+	var word strings.Builder
+	quoted, started := false, false
+	for i := 0; i < len(rule); i++ {
+		switch c := rule[i]; {
+		case c == '\\' && quoted && i+1 < len(rule):
+			i++
+			word.WriteByte(rule[i])
+		case c == '"':
+			quoted, started = !quoted, true
+		case (c == ' ' || c == '\t') && !quoted:
+			if started {
+				words = append(words, word.String())
+				word.Reset()
+				started = false
+			}
+		default:
+			word.WriteByte(c)
+			started = true
+		}
+	}
+	if started {
+		words = append(words, word.String())
+	}
+	return words, !quoted
+}
+
+// fields are the parts of the rules that this program writes.
+type fields struct {
+	comment                  string
+	hasComment               bool
+	protocol                 string
+	dst, src, in, mark       operand
+	ctstate                  operand
+	dport                    string
+	srcType, dstType         string
+	recentName, recentAction string
+	seconds                  string
+	reap                     bool
+	nfacct                   string
+	probability              string
+	target                   string
+	targetArgs               string
+}
+
+// operand is a value that "!" can precede.
+type operand struct {
+	value string
+	not   bool
+}
+
+// parse reads the words; false if there is one that it does not know, or one
+// that contradicts another.
+func (r *fields) parse(words []string) bool {
+	not := false
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		if word == "!" {
+			if not {
+				return false
+			}
+			not = true
+			continue
+		}
+		n, ok := r.take(word, words, not)
+		if !ok || n > len(words) {
+			return false
+		}
+		words, not = words[n:], false
+	}
+	return !not
+}
+
+// take reads one option and tells how many words followed it.
+func (r *fields) take(word string, args []string, not bool) (int, bool) {
+	if n, ok := r.takeFlag(word, not); ok {
+		return n, true
+	}
+	if len(args) == 0 {
+		return 0, false
+	}
+	arg := args[0]
+	switch word {
+	case "-d", "--destination":
+		if not && arg == "::1/128" { // as kube-proxy writes it
+			return 1, set(&r.dst, operand{arg, not})
+		}
+		return 1, set(&r.dst, operand{trimHost(arg), not})
+	case "-s", "--source":
+		if !not && (arg == "0.0.0.0/0" || arg == "::/0") { // left out by save
+			return 1, true
+		}
+		return 1, set(&r.src, operand{trimHost(arg), not})
+	case "-i", "--in-interface":
+		return 1, set(&r.in, operand{arg, not})
+	case "--mark":
+		mark, ok := writtenMark(arg)
+		return 1, ok && set(&r.mark, operand{mark, not})
+	case "--ctstate":
+		return 1, set(&r.ctstate, operand{arg, not})
+	}
+	if not {
+		return 0, false
+	}
+	switch word {
+	case "-m":
+		return 1, knownMatch(arg)
+	case "-p", "--protocol":
+		return 1, setText(&r.protocol, arg)
+	case "--comment":
+		r.comment, r.hasComment = arg, true
+		return 1, true
+	case "--dport":
+		return 1, setText(&r.dport, arg)
+	case "--src-type":
+		return 1, setText(&r.srcType, arg)
+	case "--dst-type":
+		return 1, setText(&r.dstType, arg)
+	case "--seconds":
+		return 1, setText(&r.seconds, arg)
+	case "--name":
+		return 1, setText(&r.recentName, arg)
+	case "--mask": // of recent, written by save only
+		return 1, arg == "255.255.255.255" || arg == "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+	case "--nfacct-name":
+		return 1, setText(&r.nfacct, arg)
+	case "--mode":
+		return 1, arg == "random"
+	case "--probability":
+		p, ok := writtenProbability(arg)
+		return 1, ok && setText(&r.probability, p)
+	case "-j":
+		return r.takeTarget(arg, args[1:])
+	}
+	return 0, false
+}
+
+// takeFlag reads options without a value.
+func (r *fields) takeFlag(word string, not bool) (int, bool) {
+	if not {
+		return 0, false
+	}
+	switch word {
+	case "--rcheck", "--set":
+		return 0, setText(&r.recentAction, word)
+	case "--reap":
+		r.reap = true
+		return 0, true
+	case "--rsource":
+		return 0, true
+	}
+	return 0, false
+}
+
+// takeTarget reads the target, which is last, with its options.
+func (r *fields) takeTarget(target string, args []string) (int, bool) {
+	r.target, r.targetArgs = target, strings.Join(args, " ")
+	n := len(args) + 1
+	switch target {
+	case "REJECT":
+		switch r.targetArgs {
+		case "--reject-with icmp-port-unreachable", "--reject-with icmp6-port-unreachable":
+			r.targetArgs = ""
+		}
+		return n, r.targetArgs == ""
+	case "MARK":
+		args, ok := writtenMarkTarget(args)
+		r.targetArgs = args
+		return n, ok
+	case "MASQUERADE":
+		return n, len(args) == 0 || r.targetArgs == "--random-fully"
+	case "DNAT":
+		return n, len(args) == 2 && args[0] == "--to-destination"
+	}
+	return n, len(args) == 0
+}
+
+func knownMatch(name string) bool {
+	switch name {
+	case "comment", "tcp", "udp", "sctp", "conntrack", "addrtype", "mark", "recent", "statistic", "nfacct":
+		return true
+	}
+	return false
+}
+
+func set(field *operand, value operand) bool {
+	if field.value != "" {
+		return false
+	}
+	*field = value
+	return true
+}
+
+func setText(field *string, value string) bool {
+	if *field != "" {
+		return false
+	}
+	*field = value
+	return true
+}
+
+func trimHost(prefix string) string {
+	if host, ok := strings.CutSuffix(prefix, "/128"); ok {
+		return host
+	}
+	if strings.IndexByte(prefix, ':') < 0 {
+		return strings.TrimSuffix(prefix, "/32")
+	}
+	return prefix
+}
+
+// writtenMark prints value/mask with eight digits.
+func writtenMark(s string) (string, bool) {
+	value, mask, ok := parseMark(s)
+	return fmt.Sprintf("0x%08x/0x%08x", value, mask), ok
+}
+
+func parseMark(s string) (value, mask uint64, ok bool) {
+	v, m, hasMask := strings.Cut(s, "/")
+	value, err := strconv.ParseUint(v, 0, 32)
+	mask = math.MaxUint32
+	if hasMask && err == nil {
+		mask, err = strconv.ParseUint(m, 0, 32)
+	}
+	return value, mask, err == nil
+}
+
+// writtenMarkTarget undoes what save does: "or" is set-xmark v/v, "xor" is
+// set-xmark v/0.
+func writtenMarkTarget(args []string) (string, bool) {
+	if len(args) != 2 {
+		return "", false
+	}
+	value, mask, ok := parseMark(args[1])
+	switch {
+	case !ok:
+		return "", false
+	case args[0] == "--or-mark", args[0] == "--set-xmark" && mask == value:
+		return fmt.Sprintf("--or-mark 0x%08x", value), true
+	case args[0] == "--xor-mark", args[0] == "--set-xmark" && mask == 0:
+		return fmt.Sprintf("--xor-mark 0x%08x", value), true
+	}
+	return "", false
+}
+
+// writtenProbability maps a probability to 1/n with ten digits if the kernel,
+// which keeps 31 bits, cannot tell the two apart.
+func writtenProbability(s string) (string, bool) {
+	p, err := strconv.ParseFloat(s, 64)
+	if err != nil || p <= 0 || p > 1 {
+		return "", false
+	}
+	n := math.Round(1 / p)
+	nearest := strconv.FormatFloat(1/n, 'f', 10, 64)
+	q, err := strconv.ParseFloat(nearest, 64)
+	const bits = 1 << 31
+	if err == nil && math.Abs(math.Round(q*bits)-math.Round(p*bits)) <= 1 {
+		return nearest, true
+	}
+	return strconv.FormatFloat(p, 'f', 10, 64), true
+}
+
+// String writes the rule.
+func (r *fields) String() string {
+	var b strings.Builder
+	add := func(words ...string) {
+		for _, w := range words {
+			if b.Len() > 0 {
+				b.WriteByte(' ')
+			}
+			b.WriteString(w)
+		}
+	}
+	addOperand := func(option string, o operand) {
+		switch {
+		case o.value == "":
+		case o.not:
+			add("!", option, o.value)
+		default:
+			add(option, o.value)
+		}
+	}
+	r.writeStart(add)
+	if r.protocol != "" {
+		add("-m", r.protocol, "-p", r.protocol)
+	}
+	addOperand("-d", r.dst)
+	if r.dport != "" {
+		add("--dport", r.dport)
+	}
+	addOperand("-s", r.src)
+	addOperand("-i", r.in)
+	if r.mark.value != "" {
+		add("-m", "mark")
+		addOperand("--mark", r.mark)
+	}
+	if r.ctstate.value != "" && !r.newOnly() {
+		add("-m", "conntrack")
+		addOperand("--ctstate", r.ctstate)
+	}
+	if r.nfacct != "" {
+		add("-m", "nfacct", "--nfacct-name", r.nfacct)
+	}
+	if r.probability != "" {
+		add("-m", "statistic", "--mode", "random", "--probability", r.probability)
+	}
+	if r.target != "" {
+		add("-j", r.target)
+	}
+	if r.targetArgs != "" {
+		add(r.targetArgs)
+	}
+	return b.String()
+}
+
+func (r *fields) newOnly() bool { return r.ctstate == operand{value: "NEW"} }
+
+func (r *fields) writeStart(add func(...string)) {
+	if r.newOnly() {
+		add("-m", "conntrack", "--ctstate", "NEW")
+	}
+	if r.hasComment {
+		add("-m", "comment", "--comment", quoted(r.comment))
+	}
+	if r.srcType != "" {
+		add("-m", "addrtype", "--src-type", r.srcType)
+	}
+	if r.dstType != "" {
+		add("-m", "addrtype", "--dst-type", r.dstType)
+	}
+	if r.recentName != "" {
+		add("-m", "recent", "--name", r.recentName, r.recentAction)
+		if r.seconds != "" {
+			add("--seconds", r.seconds)
+		}
+		if r.reap {
+			add("--reap")
+		}
+	}
+}
+
+// quoted puts a comment in quotes if it has to be.
+func quoted(comment string) string {
+	if comment != "" && strings.IndexByte(comment, ' ') < 0 {
+		return comment
+	}
+	return `"` + comment + `"`
+}

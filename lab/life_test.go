@@ -208,14 +208,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Error(err)
 	}
-	var left []string
-	// Servers close their sockets in their own time.
-	if err := eventually(func() bool {
-		after, err := Stock()
-		left = Left(before, after)
-		return err == nil && len(left) == 0
-	}); err != nil {
-		t.Errorf("left behind: %q", left)
+	if left, err := LeftAfter(before, 5*time.Second); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
 

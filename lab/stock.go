@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Stock lists what a lab could leave behind on this machine, one thing a string:
@@ -87,4 +88,20 @@ func Left(before, after []string) []string {
 		}
 	}
 	return left
+}
+
+// LeftAfter compares the stock of now with one from before, and gives the kernel
+// and closing servers a moment to let go of what is on its way out.
+func LeftAfter(before []string, moment time.Duration) ([]string, error) {
+	deadline := time.Now().Add(moment)
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		now, err := Stock()
+		left := Left(before, now)
+		if err != nil || len(left) == 0 || time.Now().After(deadline) {
+			return left, err
+		}
+		<-pause.C
+	}
 }

@@ -1,0 +1,150 @@
+// Package demo is what `portolan lab run` shows: which little cluster, which
+// Services, who calls what, and the table of who answered.
+package demo
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"portolan/lab"
+)
+
+// Plan is a cluster, Services for it, and calls to show that they answer.
+type Plan struct {
+	Topology  lab.Topology
+	Manifests []byte // of the Services; empty when they are in files of the user
+	Calls     []Call
+	Notes     []string // what the plan leaves out, and why
+}
+
+// Call is one row of the table.
+type Call struct {
+	What  string
+	From  string // "client", the name of a node, or of a pod
+	Proto string // "tcp" or "udp"
+	To    netip.AddrPort
+	Want  string // verdict; empty when nothing is known about it
+}
+
+// port is where the pods of the demo answer.
+const port = 8080
+
+// The addresses of the demo's Services.
+const (
+	webIP, webIP6 = "10.96.0.10", "fd00:96::10"
+	soloIP        = "10.96.0.11"
+	emptyIP       = "10.96.0.12"
+	localIP       = "10.96.0.13"
+	webVIP        = "198.51.100.10"
+	webNodePort   = 30080
+	localNodePort = 30081
+)
+
+// Default is the demo: a Service with three endpoints by ClusterIP, NodePort and
+// load balancer IP, in both families; an endpoint that calls itself; a Service
+// without endpoints; and one with externalTrafficPolicy Local.
+func Default(nodes, podsPerNode int) (Plan, error) {
+	if nodes < 1 || nodes > 9 || podsPerNode < 1 || podsPerNode > 20 {
+		return Plan{}, fmt.Errorf("lab: %d nodes with %d pods each: it has room for 1 to 9 nodes with 1 to 20 pods", nodes, podsPerNode)
+	}
+	p := Plan{Topology: lab.Numbered(nodes, podsPerNode, port)}
+	pods := p.Topology.Pods
+	web := pods[:min(3, len(pods))]
+	var text strings.Builder
+	serviceObject(&text, "web", "LoadBalancer", []string{webIP, webIP6}, webNodePort, "", webVIP)
+	endpointSlices(&text, "web", web)
+	serviceObject(&text, "solo", "ClusterIP", []string{soloIP}, 0, "", "")
+	endpointSlices(&text, "solo", pods[:1])
+	serviceObject(&text, "empty", "ClusterIP", []string{emptyIP}, 0, "", "")
+	serviceObject(&text, "local", "NodePort", []string{localIP}, localNodePort, "externalTrafficPolicy: Local", "")
+	endpointSlices(&text, "local", pods[:podsPerNode])
+	p.Manifests = []byte(text.String())
+	p.Calls = defaultCalls(p.Topology, len(web))
+	return p, nil
+}
+
+func defaultCalls(t lab.Topology, endpoints int) []Call {
+	last, first := t.Pods[len(t.Pods)-1].Name, t.Pods[0].Name
+	nodes := t.Nodes
+	answered, refused, timeout := lab.Answered.String(), lab.Refused.String(), lab.TimedOut.String()
+	at := func(ip string, port int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(port))
+	}
+	calls := []Call{
+		{fmt.Sprintf("ClusterIP, %d endpoints", endpoints), last, "tcp", at(webIP, 80), answered},
+		{"  the same in IPv6", last, "tcp", at(webIP6, 80), answered},
+		{"  the same in UDP", last, "udp", at(webIP, 80), answered},
+		{"  from a node", nodes[0].Name, "tcp", at(webIP, 80), answered},
+		{"NodePort from outside", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[0], webNodePort), answered},
+		{"  the same in IPv6", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[1], webNodePort), answered},
+		{"Load balancer IP", "client", "tcp", at(webVIP, 80), answered},
+		{"Hairpin: a pod calls itself", first, "tcp", at(soloIP, 80), answered},
+		{"No endpoints", last, "tcp", at(emptyIP, 80), refused},
+		{"  from outside", "client", "tcp", at(emptyIP, 80), refused},
+		{"External policy Local", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[0], localNodePort), answered},
+	}
+	if len(nodes) > 1 {
+		calls = append(calls, Call{"  at a node without endpoint", "client", "tcp", netip.AddrPortFrom(nodes[1].Addrs[0], localNodePort), timeout})
+	}
+	return calls
+}
+
+// serviceObject writes a Service of port 80, TCP and UDP.
+func serviceObject(b *strings.Builder, name, kind string, ips []string, nodePort int, more, vip string) {
+	families := []string{"IPv4", "IPv6"}[:len(ips)]
+	fmt.Fprintf(b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  type: %s\n", name, kind)
+	fmt.Fprintf(b, "  clusterIP: %q\n  clusterIPs: [%s]\n  ipFamilies: [%s]\n", ips[0], quoted(ips), strings.Join(families, ", "))
+	if more != "" {
+		fmt.Fprintf(b, "  %s\n", more)
+	}
+	fmt.Fprintf(b, "  ports:\n")
+	for _, proto := range []string{"TCP", "UDP"} {
+		fmt.Fprintf(b, "  - {name: %s, protocol: %s, port: 80, targetPort: %d", strings.ToLower(proto), proto, port)
+		if nodePort != 0 {
+			fmt.Fprintf(b, ", nodePort: %d", nodePort)
+		}
+		fmt.Fprintf(b, "}\n")
+	}
+	if vip != "" {
+		fmt.Fprintf(b, "status: {loadBalancer: {ingress: [{ip: %s}]}}\n", vip)
+	}
+}
+
+// endpointSlices writes an EndpointSlice for each family.
+func endpointSlices(b *strings.Builder, service string, pods []lab.PodSpec) {
+	for i, family := range []string{"IPv4", "IPv6"} {
+		fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n")
+		fmt.Fprintf(b, "metadata: {name: %s-%s, namespace: default, labels: {kubernetes.io/service-name: %s}}\n", service, strings.ToLower(family), service)
+		fmt.Fprintf(b, "addressType: %s\nports:\n- {name: tcp, protocol: TCP, port: %d}\n- {name: udp, protocol: UDP, port: %d}\nendpoints:\n", family, port, port)
+		for _, p := range pods {
+			fmt.Fprintf(b, "- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", p.Addrs[i], p.Node)
+		}
+	}
+}
+
+// NodeManifests are the Node objects of a topology.
+func NodeManifests(t lab.Topology) []byte {
+	var b strings.Builder
+	for _, n := range t.Nodes {
+		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", n.Name)
+		var cidrs, addrs []string
+		for _, p := range n.Pods {
+			cidrs = append(cidrs, p.String())
+		}
+		for _, a := range n.Addrs {
+			addrs = append(addrs, fmt.Sprintf("{type: InternalIP, address: %q}", a))
+		}
+		fmt.Fprintf(&b, "spec: {podCIDR: %q, podCIDRs: [%s]}\nstatus: {addresses: [%s]}\n", cidrs[0], quoted(cidrs), strings.Join(addrs, ", "))
+	}
+	return []byte(b.String())
+}
+
+// quoted joins for a YAML list in one line.
+func quoted(list []string) string {
+	var out []string
+	for _, s := range list {
+		out = append(out, fmt.Sprintf("%q", s))
+	}
+	return strings.Join(out, ", ")
+}

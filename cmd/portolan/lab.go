@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portolan/cmd/portolan/demo"
+	"portolan/lab"
+	"portolan/source/kube"
+	"portolan/source/manifests"
+)
+
+// labReadyWithin bounds how long the proxies of a lab may take to program their nodes.
+const labReadyWithin = 30 * time.Second
+
+type labFlags struct {
+	nodes, podsPerNode int
+	proxyMode          string
+	manifests          []string
+}
+
+func newLabCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "A whole little cluster in network namespaces on this machine",
+	}
+	cmd.AddCommand(newLabRunCommand())
+	return cmd
+}
+
+func newLabRunCommand() *cobra.Command {
+	f := labFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] [-- COMMAND]",
+		Short: "Build a cluster, show that its Services answer, run a command, remove everything",
+		Long: `Builds nodes, pods and an outside client as network namespaces, runs "portolan
+proxy" in every node, calls Services and prints who answered and which source
+address the pod saw. Then it runs COMMAND, if there is one, and removes
+everything, also after Ctrl-C.
+
+With --manifests the Services are those of the files: endpoints in the networks
+10.244.N.0/24 and fd00:244:N::/64 become pods of node number N.
+
+COMMAND finds in PORTOLAN_LAB a list NAME=FILE of the hosts; with
+"nsenter --net=FILE PROGRAM" it runs programs in them.
+
+Exit codes: 0 every call ended as it should (or that of COMMAND), 1 some did not
+or something was left behind, 2 the lab could not be built or was interrupted.`,
+		Example: `  portolan lab run
+  portolan lab run --nodes 3 --pods-per-node 1
+  portolan lab run --manifests examples/nodeport
+  portolan lab run -- sh -c 'echo $PORTOLAN_LAB'`,
+		RunE: func(cmd *cobra.Command, command []string) error {
+			if before := cmd.ArgsLenAtDash(); len(command) > 0 && before != 0 {
+				return fmt.Errorf("lab run: %q is not a flag; a command comes after --", command[0])
+			}
+			code, again, err := lab.EnterUserNamespace()
+			if err != nil || again {
+				return exitAs(code, err)
+			}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), command)
+		},
+	}
+	cmd.Flags().IntVar(&f.nodes, "nodes", 2, "number of nodes")
+	cmd.Flags().IntVar(&f.podsPerNode, "pods-per-node", 2, "number of pods on each node")
+	cmd.Flags().StringVar(&f.proxyMode, "proxy-mode", "", "mode of the proxies; empty lets them choose")
+	cmd.Flags().StringArrayVar(&f.manifests, "manifests", nil, "file or folder with Services and EndpointSlices to show instead; repeatable")
+	return cmd
+}
+
+// exitAs ends with a code that is not an error of ours to explain.
+func exitAs(code int, err error) error {
+	if err != nil || code == 0 {
+		return err
+	}
+	return exitError{code: code}
+}
+
+func (f labFlags) run(ctx context.Context, out io.Writer, command []string) error {
+	plan, err := f.plan(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := lab.Stock()
+	if err != nil {
+		return err
+	}
+	result := f.inside(ctx, out, plan, command)
+	left, err := lab.LeftAfter(before, 5*time.Second)
+	switch {
+	case err != nil:
+		return errors.Join(result, err)
+	case len(left) > 0:
+		return errors.Join(result, exitError{exitBadNews, fmt.Errorf("lab: left behind: %s", strings.Join(left, ", "))})
+	}
+	fmt.Fprintln(out, "Removed; nothing is left behind: no namespace, interface, process or file.")
+	if ctx.Err() != nil {
+		return exitError{exitCannotTell, errors.New("lab: interrupted")}
+	}
+	if errors.Is(result, demo.ErrUnexpected) {
+		return exitError{exitBadNews, result}
+	}
+	return result
+}
+
+// plan is the demo, or a cluster for the Services in the user's files.
+func (f labFlags) plan(ctx context.Context) (demo.Plan, error) {
+	if len(f.manifests) == 0 {
+		return demo.Default(f.nodes, f.podsPerNode)
+	}
+	source := manifests.New(f.manifests, kube.NewCluster(kube.Settings{}))
+	snapshot, problems := source.Load(ctx)
+	var bad []error
+	for _, p := range problems {
+		if !p.Warning {
+			bad = append(bad, p)
+		}
+	}
+	if len(bad) > 0 {
+		return demo.Plan{}, errors.Join(bad...)
+	}
+	services := slices.Collect(snapshot.All())
+	if len(services) == 0 {
+		return demo.Plan{}, fmt.Errorf("lab: no Service in %s", strings.Join(f.manifests, ", "))
+	}
+	return demo.ForServices(services, f.nodes)
+}
+
+// inside does everything that happens while the lab is up.
+func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, command []string) error {
+	began := time.Now()
+	l, err := lab.New(plan.Topology)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fmt.Fprintf(out, "A cluster in network namespaces, built in %.1f s:\n", time.Since(began).Seconds())
+	plan.Network(out)
+
+	began = time.Now()
+	if err := f.startProxies(ctx, l, plan); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nportolan proxy has programmed every node within %.1f s.\n\n", time.Since(began).Seconds())
+	result := plan.Show(ctx, l, out)
+	fmt.Fprintln(out)
+	if ctx.Err() == nil && len(command) > 0 {
+		result = errors.Join(result, runCommand(ctx, l, command))
+	}
+	return errors.Join(result, l.Close())
+}
+
+// startProxies runs this program as the proxy of every node, and waits until all
+// have programmed theirs.
+func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, plan demo.Plan) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("lab: find this program: %w", err)
+	}
+	args := []string{"proxy"}
+	for _, path := range f.manifests {
+		args = append(args, "--manifests", path)
+	}
+	if len(plan.Manifests) > 0 {
+		dir := filepath.Join(l.Dir(), "manifests")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return fmt.Errorf("lab: folder for manifests: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "services.yaml"), plan.Manifests, 0o644); err != nil {
+			return fmt.Errorf("lab: write manifests: %w", err)
+		}
+		args = append(args, "--manifests", dir)
+	}
+	var cidrs []string
+	for _, p := range lab.PodNetworks {
+		cidrs = append(cidrs, p.String())
+	}
+	args = append(args, "--cluster-cidr", strings.Join(cidrs, ","))
+	if f.proxyMode != "" {
+		args = append(args, "--proxy-mode", f.proxyMode)
+	}
+	ctx, cancel := context.WithTimeout(ctx, labReadyWithin)
+	defer cancel()
+	errs := make([]error, len(l.Nodes()))
+	var starting sync.WaitGroup
+	for i, n := range l.Nodes() {
+		starting.Go(func() { errs[i] = startProxy(ctx, n, self, args) })
+	}
+	starting.Wait()
+	return errors.Join(errs...)
+}
+
+// startProxy starts one proxy; it runs until the lab closes.
+func startProxy(ctx context.Context, n *lab.Node, self string, args []string) error {
+	args = append(slices.Clone(args), "--hostname-override", n.Name)
+	for _, a := range n.Addrs {
+		args = append(args, "--node-ip", a.String())
+	}
+	cmd := n.Command(context.WithoutCancel(ctx), lab.HostVariant, self, args...)
+	said := &lastWords{}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := n.AwaitOK(ctx, "http://127.0.0.1:10256/healthz", cmd.Done()); err != nil {
+		return fmt.Errorf("%w\nthe proxy of %s said last:\n%s", err, n.Name, said)
+	}
+	return nil
+}
+
+// lastWords keeps the end of what a program writes, for when it fails.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, p...)
+	w.text = w.text[max(0, len(w.text)-4096):]
+	return len(p), nil
+}
+
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(bytes.TrimSpace(w.text))
+}
+
+// runCommand runs the user's command beside the lab, on our terminal.
+func runCommand(ctx context.Context, l *lab.Lab, command []string) error {
+	var hosts []string
+	paths := l.Paths()
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		hosts = append(hosts, name+"="+paths[name])
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "PORTOLAN_LAB="+strings.Join(hosts, " "))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exitError{code: exit.ExitCode()}
+	}
+	if err != nil {
+		return fmt.Errorf("lab: run %s: %w", command[0], err)
+	}
+	return nil
+}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,183 @@ func TestRoundTripThroughTheKernel(t *testing.T) {
 			if r.Writes != 0 {
 				t.Errorf("%s: second write: %+v", name, r)
 			}
+		}
+	})
+}
+
+const foreignFilter = `*filter
+:DOCKER-USER - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-NWPLCY-ABC - [0:0]
+-A INPUT -j KUBE-FIREWALL
+-A INPUT -m mark --mark 0x77 -j ACCEPT
+-A FORWARD -j DOCKER-USER
+-A FORWARD -j KUBE-NWPLCY-ABC
+-A OUTPUT -j KUBE-FIREWALL
+-A DOCKER-USER -j RETURN
+-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP
+COMMIT
+*nat
+:MY-SNAT - [0:0]
+:KUBE-MARK-DROP - [0:0]
+-A POSTROUTING -j MY-SNAT
+-A MY-SNAT -m mark --mark 0x77 -j MASQUERADE
+-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
+COMMIT
+`
+
+// foreignLines are the lines of a save that are not ours.
+func foreignLines(text string) []string {
+	var out []string
+	table := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "*"):
+			table = line[1:]
+		case strings.HasPrefix(line, ":"):
+			chain, _, _ := strings.Cut(line[1:], " ")
+			if ownChain(table + "/" + chain) {
+				continue
+			}
+		case strings.HasPrefix(line, "-A "):
+			chain, _, _ := strings.Cut(line[3:], " ")
+			if ownChain(table+"/"+chain) || ownChain(table+"/"+targetOf(line)) {
+				continue
+			}
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// What is not ours and its order survive start, changes, repair and cleanup;
+// cleanup leaves nothing of ours and works twice.
+func TestForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		must(t, tool.Restore(t.Context(), []byte(foreignFilter)))
+		before := foreignLines(save(t, tool))
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		node.NodePorts.Localhost = false // else the localnet rule comes to stay
+		s := dataplane.NewSync(b)
+		fill(t, s, b, node, services)
+		_, err := s.Apply(t.Context())
+		must(t, err)
+		for _, svc := range services[2:] {
+			s.Remove(svc.Name.String())
+		}
+		_, err = s.Apply(t.Context())
+		must(t, err)
+		if got := foreignLines(save(t, tool)); !slices.Equal(got, before) {
+			t.Errorf("foreign lines\n%s\nbecame\n%s", strings.Join(before, "\n"), strings.Join(got, "\n"))
+		}
+		dry, err := b.Cleanup(t.Context(), true)
+		must(t, err)
+		during := save(t, tool)
+		if removed, err := b.Cleanup(t.Context(), false); err != nil || !slices.Equal(removed, dry) || len(removed) < 30 {
+			t.Errorf("cleanup removed %d (%v), its dry run said %d", len(removed), err, len(dry))
+		}
+		after := save(t, tool)
+		if got := foreignLines(after); !slices.Equal(got, before) || during == after {
+			t.Errorf("after cleanup:\n%s\nwant\n%s", after, strings.Join(before, "\n"))
+		}
+		if strings.Contains(after, "PROXY") || strings.Contains(after, "KUBE-S") || strings.Contains(after, "KUBE-MARK-MASQ") {
+			t.Errorf("cleanup left\n%s", after)
+		}
+		if removed, err := b.Cleanup(t.Context(), false); err != nil || len(removed) != 0 {
+			t.Errorf("second cleanup: %v %v", removed, err)
+		}
+	})
+}
+
+func TestCleanupKeepsAChainThatOthersUse(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		must(t, tool.Restore(t.Context(), []byte("*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\n:CNI-HOSTPORT - [0:0]\n"+
+			"-A KUBE-MARK-MASQ -j RETURN\n-A CNI-HOSTPORT -p tcp -j KUBE-MARK-MASQ\n-A OUTPUT -p udp -j KUBE-SERVICES\nCOMMIT\n")))
+		removed, err := backendFor(tool).Cleanup(t.Context(), false)
+		if err == nil || !strings.Contains(err.Error(), "-A CNI-HOSTPORT -p tcp -j KUBE-MARK-MASQ") {
+			t.Errorf("error %v", err)
+		}
+		if want := []string{"nat: -D OUTPUT -p udp -j KUBE-SERVICES", "nat: -X KUBE-SERVICES"}; !slices.Equal(removed, want) {
+			t.Errorf("removed %v", removed)
+		}
+	})
+}
+
+// The kernel refuses one Service's rule; all others work, the report names the
+// Service, and when it is mended it is programmed.
+func TestKernelRefusesOneService(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		s := dataplane.NewSync(b)
+		fill(t, s, b, node, services)
+		for _, bad := range []string{
+			"-p tcp -j REJECT",                     // not in nat: the kernel
+			"-m nfacct --nfacct-name none -j DROP", // the kernel or a missing extension
+			"-p tcp --bogus",                       // the program
+			"-j KUBE-NOWHERE",                      // the program, which names a wrong line
+		} {
+			s.Set(dataplane.Owner{Name: "default/bad"}, []dataplane.Object{
+				{Key: dataplane.Key{Container: "nat/KUBE-SVC-BAD"}, Body: bad},
+				{Key: dataplane.Key{Container: natServices, Name: "bad"}, Body: "-p 99 -j KUBE-SVC-BAD"},
+			})
+			r, err := s.Apply(t.Context())
+			must(t, err)
+			if len(r.Rejected) != 1 || r.Rejected[0].Owner != "default/bad" || r.Rejected[0].Err == nil {
+				t.Errorf("%s: %+v", bad, r)
+			}
+			if text := save(t, tool); !strings.Contains(text, "default/cluster:http") || strings.Contains(text, "BAD") {
+				t.Errorf("%s: kernel holds\n%s", bad, text)
+			}
+		}
+		s.Remove("default/bad")
+		r, err := s.Reconcile(t.Context())
+		must(t, err)
+		if len(r.Rejected) != 0 || r.Writes != 0 {
+			t.Errorf("after removal: %+v", r)
+		}
+	})
+}
+
+// Others delete and change rules of ours; Changes tells, and Reconcile repairs
+// just that. Our own writes are not signalled.
+func TestChangesByOthersAreSeenAndRepaired(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		s := dataplane.NewSync(b)
+		fill(t, s, b, node, services)
+		_, err := s.Apply(t.Context())
+		must(t, err)
+		b.pause = 0
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		signal := b.Changes(ctx)
+		whole := save(t, tool)
+		for _, meddling := range []string{
+			"*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n",
+			"*nat\n-D PREROUTING 1\nCOMMIT\n",
+			"*filter\n-F KUBE-FORWARD\n-A KUBE-POSTROUTING\nCOMMIT\n",
+			"*mangle\n-X KUBE-PROXY-CANARY\nCOMMIT\n",
+			"*filter\n-I KUBE-SERVICES -p tcp -j ACCEPT\nCOMMIT\n",
+		} {
+			meddling = strings.Replace(meddling, "-A KUBE-POSTROUTING\n", "", 1)
+			must(t, tool.Restore(t.Context(), []byte(meddling)))
+			<-signal
+			_, err := s.Reconcile(t.Context())
+			must(t, err)
+			if got := save(t, tool); got != whole {
+				t.Errorf("after %q and repair:\n%s\nwant\n%s", meddling, got, whole)
+			}
+		}
+		s.Remove("default/plain")
+		_, err = s.Apply(t.Context())
+		must(t, err)
+		if b.changed(time.Hour) {
+			t.Error("our own write was taken for somebody else's")
 		}
 	})
 }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"portolan/agent"
+	backend "portolan/backend/iptables"
+	"portolan/config"
+	"portolan/kernel/iptables"
+	"portolan/service"
+)
+
+// toolFamilies pairs the families of the model with those of the programs.
+var toolFamilies = []struct {
+	model service.Family
+	tool  iptables.Family
+}{{service.IPv4, iptables.IPv4}, {service.IPv6, iptables.IPv6}}
+
+// newBackends returns a backend for each IP family that this host can program.
+// It fails when none can be, and says which are left out and why.
+func newBackends(ctx context.Context, c config.Config, log *slog.Logger) ([]agent.Family, error) {
+	host, err := iptables.Detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if host.Warning != "" {
+		log.Warn("iptables", "warning", host.Warning)
+	}
+	var out []agent.Family
+	var errs []error
+	for _, f := range toolFamilies {
+		tool := host.Tool(f.tool)
+		if err := usable(ctx, f.model, tool); err != nil {
+			errs = append(errs, err)
+			log.Warn("an IP family is left out", "family", f.model, "error", err)
+			continue
+		}
+		counters, err := backend.EnsureCounters(ctx, tool)
+		if err != nil {
+			log.Info("some packets are not counted", "family", f.model, "reason", err)
+		}
+		options := backend.Options{
+			Family:        f.model,
+			MasqueradeBit: c.MasqueradeBit,
+			RandomFully:   tool.RandomFully(),
+			Nfacct:        counters,
+			LiberalTCP:    liberalTCP(),
+			Tool:          tool,
+		}
+		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
+		out = append(out, agent.Family{Family: f.model, Backend: backend.New(options)})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))
+	}
+	return out, nil
+}
+
+// usable tells why a family cannot be programmed: no such addresses on this
+// host, no program, or a kernel without NAT for it.
+func usable(ctx context.Context, f service.Family, tool *iptables.Tool) error {
+	if f == service.IPv6 {
+		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+			return errors.New("this host has no IPv6")
+		}
+	}
+	for _, err := range tool.Save(ctx, "nat") {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describeTools says for "portolan version" what this host uses.
+func describeTools(ctx context.Context) []string {
+	host, err := iptables.Detect(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("iptables: not available: %v", err)}
+	}
+	out := []string{fmt.Sprintf("iptables: %s, %s variant: %s", host.Tool(iptables.IPv4).Version, host.Variant, host.Reason)}
+	if host.Warning != "" {
+		out = append(out, "warning: "+host.Warning)
+	}
+	return out
+}
+
+// liberalTCP tells whether conntrack takes out-of-window packets for good ones,
+// so that none is INVALID for that reason.
+func liberalTCP() bool {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+	value := strings.TrimSpace(string(text))
+	return err == nil && value != "" && value != "0"
+}

@@ -1,0 +1,60 @@
+// Command portolan is a Kubernetes Service proxy that can explain itself: see
+// "portolan --help".
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args))
+}
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, args []string) int {
+	root := newRootCommand()
+	if filepath.Base(args[0]) == "kube-proxy" {
+		root = newProxyCommand()
+	}
+	root.SetArgs(args[1:])
+	root.SilenceErrors, root.SilenceUsage = true, true
+	err := root.ExecuteContext(ctx)
+	var exit exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		if exit.err != nil {
+			fmt.Fprintln(os.Stderr, "portolan:", exit.err)
+		}
+		return exit.code
+	}
+	fmt.Fprintln(os.Stderr, "portolan:", err)
+	return exitCannotTell
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "portolan",
+		Short: "A Kubernetes Service proxy that can explain itself",
+		Long: `Portolan makes ClusterIP, NodePort, LoadBalancer and externalIP traffic reach
+the right pods. It is a drop-in for kube-proxy, and it can say what it will do
+and what the kernel does with a packet.
+
+Exit codes: 0 done, 1 the answer is bad news (each command says what that is),
+2 usage, or it cannot tell.`,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newProxyCommand(), newPlanCommand(), newLabCommand(), newCleanupCommand(), newVersionCommand())
+	return root
+}

@@ -3,6 +3,8 @@ package iptables
 import (
 	"fmt"
 	"math"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -100,13 +102,16 @@ func (r *fields) parse(words []string) bool {
 			continue
 		}
 		n, ok := r.take(word, words, not)
-		if !ok || n > len(words) {
+		if !ok || n > len(words) || (word != "--comment" && slices.ContainsFunc(words[:n], unusual)) {
 			return false
 		}
 		words, not = words[n:], false
 	}
 	return !not
 }
+
+// unusual words would be read differently where they are written again.
+func unusual(word string) bool { return word == "" || strings.ContainsAny(word, " \t\n\"\\!") }
 
 // take reads one option and tells how many words followed it.
 func (r *fields) take(word string, args []string, not bool) (int, bool) {
@@ -119,15 +124,14 @@ func (r *fields) take(word string, args []string, not bool) (int, bool) {
 	arg := args[0]
 	switch word {
 	case "-d", "--destination":
-		if not && arg == "::1/128" { // as kube-proxy writes it
-			return 1, set(&r.dst, operand{arg, not})
-		}
-		return 1, set(&r.dst, operand{trimHost(arg), not})
+		prefix, ok := writtenPrefix(arg, not)
+		return 1, ok && set(&r.dst, operand{prefix, not})
 	case "-s", "--source":
 		if !not && (arg == "0.0.0.0/0" || arg == "::/0") { // left out by save
 			return 1, true
 		}
-		return 1, set(&r.src, operand{trimHost(arg), not})
+		prefix, ok := writtenPrefix(arg, not)
+		return 1, ok && set(&r.src, operand{prefix, not})
 	case "-i", "--in-interface":
 		return 1, set(&r.in, operand{arg, not})
 	case "--mark":
@@ -143,10 +147,11 @@ func (r *fields) take(word string, args []string, not bool) (int, bool) {
 	case "-m":
 		return 1, knownMatch(arg)
 	case "-p", "--protocol":
-		return 1, setText(&r.protocol, arg)
+		return 1, (arg == "tcp" || arg == "udp" || arg == "sctp") && setText(&r.protocol, arg)
 	case "--comment":
+		known := !r.hasComment && !strings.ContainsAny(arg, "\t\n\"\\")
 		r.comment, r.hasComment = arg, true
-		return 1, true
+		return 1, known
 	case "--dport":
 		return 1, setText(&r.dport, arg)
 	case "--src-type":
@@ -236,14 +241,23 @@ func setText(field *string, value string) bool {
 	return true
 }
 
-func trimHost(prefix string) string {
-	if host, ok := strings.CutSuffix(prefix, "/128"); ok {
-		return host
+// writtenPrefix leaves out the length of a single address. The one exception is
+// that of kube-proxy: it writes it for what NodePorts do not answer on.
+func writtenPrefix(s string, not bool) (string, bool) {
+	if not && s == "::1/128" {
+		return s, true
 	}
-	if strings.IndexByte(prefix, ':') < 0 {
-		return strings.TrimSuffix(prefix, "/32")
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.String(), a.Zone() == ""
 	}
-	return prefix
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return "", false
+	}
+	if p.IsSingleIP() {
+		return p.Addr().String(), true
+	}
+	return p.Masked().String(), true
 }
 
 // writtenMark prints value/mask with eight digits.
@@ -284,7 +298,7 @@ func writtenMarkTarget(args []string) (string, bool) {
 // which keeps 31 bits, cannot tell the two apart.
 func writtenProbability(s string) (string, bool) {
 	p, err := strconv.ParseFloat(s, 64)
-	if err != nil || p <= 0 || p > 1 {
+	if err != nil || !(p >= 1e-9 && p <= 1) {
 		return "", false
 	}
 	n := math.Round(1 / p)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"net/netip"
@@ -108,10 +109,14 @@ func (h *Host) up(name string, addrs ...netip.Prefix) error {
 	return nil
 }
 
-// bridge makes a bridge that forwards at once.
+// bridge makes a bridge that forwards at once. A bridge without an address of its
+// own takes the lowest of its ports', so that a new pod could change it under
+// neighbours that remember the old one; being told its address, it keeps it.
 func (h *Host) bridge(name string, addrs ...netip.Prefix) error {
 	snooping := false
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}, MulticastSnooping: &snooping}
+	mac := net.HardwareAddr{0x02, 0, 0, 0, 0, 0} // locally administered
+	rand.Read(mac[1:])
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}, MulticastSnooping: &snooping}
 	if err := h.links.LinkAdd(link); err != nil {
 		return fmt.Errorf("bridge %s: %w", name, err)
 	}

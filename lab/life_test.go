@@ -285,3 +285,25 @@ func eventually(ok func() bool) error {
 	}
 	return nil
 }
+
+// TestBridgeKeepsItsAddress: pods that come do not change the MAC of the bridge,
+// which others remember.
+func TestBridgeKeepsItsAddress(t *testing.T) {
+	l := newLab(t, Numbered(1, 1, 8080))
+	mac := func() string {
+		link, err := l.Node("node1").links.LinkByName("cni0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return link.Attrs().HardwareAddr.String()
+	}
+	before := mac()
+	for i := range 8 {
+		if _, err := l.AddPod(NumberedPod(fmt.Sprintf("new-%d", i), 1, 10+i)); err != nil {
+			t.Fatal(err)
+		}
+		if now := mac(); now != before {
+			t.Fatalf("after %d pods %s, before %s", i+1, now, before)
+		}
+	}
+}

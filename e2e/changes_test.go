@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"portolan/lab"
+)
+
+// TestChanges: what changes in the files reaches the packets: a pod is added, one
+// is taken out and killed, all are gone, the Service itself is gone. Meanwhile
+// another Service loses no connection.
+func TestChanges(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b portolan) {
+		c := newCluster(t, b, baseScenario(t))
+		for _, f := range c.scenario.flows {
+			if err := c.check(f); err != nil {
+				t.Fatalf("%s\n\t%v", f.line, err)
+			}
+		}
+		traffic := c.traffic()
+		const address = "10.96.0.12:80"
+		extra := lab.NumberedPod("extra-1", 2, 31, 8080)
+		if _, err := c.AddPod(extra); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.AddPod(lab.NumberedPod("extra-2", 1, 32, 8080)); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			what, service string
+			endpoints     []string
+			kill          string
+			want          string
+		}{
+			{"a Service without endpoints", extraService, nil, "", "refused"},
+			{"a first endpoint", extraService, []string{"10.244.2.41"}, "", "answered extra-1"},
+			{"another endpoint instead", extraService, []string{"10.244.1.42"}, "", "answered extra-2"},
+			{"the first one killed", extraService, []string{"10.244.1.42"}, "extra-1", "answered extra-2"},
+			{"no endpoints again", extraService, nil, "", "refused"},
+			{"an endpoint again", extraService, []string{"10.244.1.42"}, "", "answered extra-2"},
+			{"no Service any more", "", nil, "", "timeout"},
+		} {
+			if step.kill != "" {
+				if err := c.Pod(step.kill).Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.apply(map[string][]byte{"extra.yaml": extraManifests(step.service, step.endpoints)})
+			if err := c.settles(address, step.want); err != nil {
+				t.Errorf("%s: %v", step.what, err)
+			}
+		}
+		if err := traffic(); err != nil {
+			t.Errorf("meanwhile: %v", err)
+		}
+		c.count("changes", len(c.scenario.flows)+7)
+	})
+}
+
+// settles polls an address from the client until all of several tries in a row are
+// as wanted.
+func (c *cluster) settles(address, want string) error {
+	deadline := time.Now().Add(20 * time.Second)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	to := netip.MustParseAddrPort(address)
+	for right := 0; right < 3; {
+		o := c.try(c.Client, lab.Call{Proto: "tcp", To: to, Timeout: silence})
+		got := o.Verdict.String()
+		if o.Verdict == lab.Answered {
+			got += " " + o.Pod
+		}
+		if got == want {
+			right++
+			continue
+		}
+		right = 0
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: %v, want %s", address, o, want)
+		}
+		<-pause.C
+	}
+	return nil
+}
+
+const extraService = `apiVersion: v1
+kind: Service
+metadata: {name: extra, namespace: default}
+spec:
+  clusterIP: 10.96.0.12
+  clusterIPs: [10.96.0.12]
+  ipFamilies: [IPv4]
+  ports:
+  - {protocol: TCP, port: 80, targetPort: 8080}
+`
+
+func extraManifests(service string, endpoints []string) []byte {
+	var b bytes.Buffer
+	b.WriteString(service)
+	if service == "" || len(endpoints) == 0 {
+		return b.Bytes()
+	}
+	b.WriteString(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: extra-4, namespace: default, labels: {kubernetes.io/service-name: extra}}
+addressType: IPv4
+ports:
+- {name: "", protocol: TCP, port: 8080}
+endpoints:
+`)
+	for _, addr := range endpoints {
+		fmt.Fprintf(&b, "- {addresses: [%s], conditions: {ready: true}}\n", addr)
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"portolan/lab"
+)
+
+// cluster is a lab with a backend in every node and the manifests they follow.
+type cluster struct {
+	*lab.Lab
+	t        *testing.T
+	backend  Backend
+	scenario scenario
+	dir      string // of manifests
+	logs     map[string]*logBuffer
+	stops    map[string]func() error
+	tries    int
+}
+
+// newCluster builds the lab of a scenario and starts a backend in every node. All
+// of it goes away with the test.
+func newCluster(t *testing.T, b Backend, s scenario) *cluster {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces and their rules need root")
+	}
+	if p, is := b.(portolan); is && p.variant != lab.HostVariant && !p.variant.Available() {
+		t.Skipf("no iptables of variant %s on this machine", p.variant)
+	}
+	l, err := lab.New(s.topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{Lab: l, t: t, backend: b, scenario: s, dir: t.TempDir(),
+		logs: map[string]*logBuffer{}, stops: map[string]func() error{}}
+	t.Cleanup(c.end)
+	c.apply(map[string][]byte{"services.yaml": s.manifests, "nodes.yaml": s.nodeManifests()})
+
+	var starting sync.WaitGroup
+	errs := make([]error, len(l.Nodes()))
+	stops := make([]func() error, len(l.Nodes()))
+	for i, n := range l.Nodes() {
+		c.logs[n.Name] = &logBuffer{}
+		starting.Go(func() { stops[i], errs[i] = b.Start(t.Context(), n, c.dir, s.args, c.logs[n.Name]) })
+	}
+	starting.Wait()
+	for i, n := range l.Nodes() {
+		if errs[i] != nil {
+			t.Fatalf("start %s: %v", b.Name(), errs[i])
+		}
+		c.stops[n.Name] = stops[i]
+	}
+	return c
+}
+
+// eachBackend runs a test against every backend, beside each other.
+func eachBackend(t *testing.T, test func(*testing.T, portolan)) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.Name(), func(t *testing.T) {
+			t.Parallel()
+			test(t, b)
+		})
+	}
+}
+
+// baseScenario is the cluster of tests that are more than a table of flows.
+func baseScenario(t *testing.T) scenario {
+	t.Helper()
+	data, err := os.ReadFile("testdata/base/base.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := parseScenario("base", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// apply writes manifests for the backends to follow.
+func (c *cluster) apply(files map[string][]byte) {
+	c.t.Helper()
+	if err := writeManifests(c.dir, files); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// host finds a caller by the name it has in flow tables.
+func (c *cluster) host(name string) *lab.Host {
+	if name == "client" {
+		return c.Client
+	}
+	if pod, is := strings.CutPrefix(name, "pod:"); is {
+		if p := c.Pod(pod); p != nil {
+			return &p.Host
+		}
+	} else if n := c.Node(name); n != nil {
+		return &n.Host
+	}
+	c.t.Fatalf("nobody is called %q", name)
+	return nil
+}
+
+// try makes one call and counts it.
+func (c *cluster) try(from *lab.Host, call lab.Call) lab.Outcome {
+	c.tries++
+	return from.Try(call)
+}
+
+// count books what the cluster did under a group.
+func (c *cluster) count(group string, flows int) {
+	did.add(group+"/"+c.backend.Name(), count{scenarios: 1, flows: flows, tries: c.tries, packets: c.Packets()})
+}
+
+// end takes the cluster down; after a failure it shows what the backends said.
+func (c *cluster) end() {
+	if c.t.Failed() {
+		for name, log := range c.logs {
+			c.t.Logf("the proxy of %s said:\n%s", name, log.tail(30))
+		}
+	}
+	if err := c.Lab.Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// entry is the node by which a call enters the cluster.
+func (c *cluster) entry(f flow) *lab.Node {
+	if n := c.Node(f.from); n != nil {
+		return n
+	}
+	if pod, is := strings.CutPrefix(f.from, "pod:"); is {
+		// A node's own address takes the pod's packet to that node.
+		if n := c.owner(f.to.Addr()); n != nil {
+			return n
+		}
+		return c.Pod(pod).Node
+	}
+	if n := c.owner(f.to.Addr()); n != nil {
+		return n
+	}
+	best := lab.RouteSpec{}
+	for _, r := range c.scenario.topology.Routes {
+		if r.To.Contains(f.to.Addr()) && (best.Node == "" || r.To.Bits() > best.To.Bits()) {
+			best = r
+		}
+	}
+	n := c.Node(best.Node)
+	if n == nil {
+		c.t.Fatalf("%s: no node is the way to %v", f.line, f.to)
+	}
+	return n
+}
+
+// owner is the node that has an address, on the switch or on its bridge.
+func (c *cluster) owner(addr netip.Addr) *lab.Node {
+	for _, n := range c.Nodes() {
+		for _, own := range append(n.Bridge[:len(n.Bridge):len(n.Bridge)], n.Addrs...) {
+			if own == addr {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// seen is the source address that the pod of an outcome must have seen.
+func (c *cluster) seen(f flow, o lab.Outcome) (netip.Addr, error) {
+	family := f.to.Addr()
+	pod := c.Pod(o.Pod)
+	if pod == nil {
+		return netip.Addr{}, fmt.Errorf("no pod is called %q", o.Pod)
+	}
+	bridge := func(n *lab.Node) netip.Addr {
+		for _, a := range n.Bridge {
+			if a.Is4() == family.Is4() {
+				return a
+			}
+		}
+		return netip.Addr{}
+	}
+	switch f.seen {
+	case "kept":
+		return o.Local.Addr(), nil
+	case "hairpin":
+		if f.from == "pod:"+o.Pod {
+			return bridge(pod.Node), nil
+		}
+		return o.Local.Addr(), nil
+	case "masq":
+		entry := c.entry(f)
+		if pod.Node == entry {
+			return bridge(entry), nil
+		}
+		return entry.Addr(family), nil
+	}
+	return netip.ParseAddr(f.seen)
+}
+
+// logBuffer keeps what a program writes; safe to read meanwhile.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) tail(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := strings.SplitAfter(l.b.String(), "\n")
+	return strings.Join(list[max(0, len(list)-n):], "")
+}

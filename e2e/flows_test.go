@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"portolan/lab"
+)
+
+const (
+	silence  = 300 * time.Millisecond // as long as nothing must come back
+	patience = 5 * time.Second        // for answers; a lost SYN is sent again after 1 s
+
+	enoughTries = 24 // for an endpoint that must not answer to show itself
+	mostTries   = 200
+)
+
+// TestFlows runs every scenario against every backend.
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	for _, s := range readScenarios(t) {
+		for _, b := range backends {
+			t.Run(s.name+"/"+b.Name(), func(t *testing.T) {
+				t.Parallel()
+				c := newCluster(t, b, s)
+				ran := 0
+				for _, f := range s.flows {
+					if f.only != "" && f.only != b.mode {
+						continue
+					}
+					ran++
+					if err := c.check(f); err != nil {
+						t.Errorf("%s\n\t%v", f.line, err)
+					}
+				}
+				c.count("flows", ran)
+			})
+		}
+	}
+}
+
+// check tries a flow until it is sure of the verdict, the set of endpoints and the
+// source address they saw.
+func (c *cluster) check(f flow) error {
+	from := c.host(f.from)
+	call := lab.Call{Proto: f.proto, From: f.source, To: f.to, Timeout: patience}
+	tries := enoughTries
+	switch f.verdict {
+	case lab.TimedOut:
+		call.Timeout, tries = silence, 2
+	case lab.Refused:
+		tries = 3
+	}
+	answered := map[string]int{}
+	for i := 0; i < tries || (len(answered) < len(f.pods) && !f.sticky && i < mostTries); i++ {
+		o := c.try(from, call)
+		if o.Verdict != f.verdict {
+			return fmt.Errorf("try %d: %v, after answers of %v", i+1, o, answered)
+		}
+		if o.Verdict != lab.Answered {
+			continue
+		}
+		answered[o.Pod]++
+		if !slices.Contains(f.pods, o.Pod) {
+			return fmt.Errorf("try %d: %v, who is not among the endpoints", i+1, o)
+		}
+		want, err := c.seen(f, o)
+		if err != nil {
+			return err
+		}
+		if o.Seen.Addr() != want {
+			return fmt.Errorf("try %d: %v, want source %v", i+1, o, want)
+		}
+	}
+	switch {
+	case f.sticky && len(answered) != 1:
+		return fmt.Errorf("affinity was not kept: answers of %v", answered)
+	case !f.sticky && len(answered) != len(f.pods):
+		return fmt.Errorf("answers of %v only, want %s", answered, strings.Join(f.pods, ","))
+	}
+	return nil
+}

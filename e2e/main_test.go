@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// binary is the portolan under test; see TestMain.
+var binary string
+
+// TestMain builds the binary once, runs the tests and says what they did.
+// PORTOLAN_E2E_BINARY names a binary to test instead, PORTOLAN_E2E_SUMMARY a file
+// that also gets the summary.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("e2e: skipped: network namespaces and their rules need root")
+		return m.Run()
+	}
+	binary = os.Getenv("PORTOLAN_E2E_BINARY")
+	if binary == "" {
+		dir, err := os.MkdirTemp("", "portolan-e2e-")
+		if err != nil {
+			fmt.Println("e2e:", err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "portolan")
+		build := exec.Command("go", "build", "-o", binary, "portolan/cmd/portolan")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Printf("e2e: build the binary under test: %v\n%s", err, out)
+			return 1
+		}
+	}
+	// Labs wait for packets more than they compute, so more of them than cores.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Println("e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	summary, complete := did.summary()
+	fmt.Print(summary)
+	if file := os.Getenv("PORTOLAN_E2E_SUMMARY"); file != "" {
+		if err := os.WriteFile(file, []byte(summary), 0o644); err != nil {
+			fmt.Println("e2e:", err)
+			return 1
+		}
+	}
+	// Who names single tests does not want to hear that the others did not run.
+	filtered := flag.Lookup("test.run").Value.String()+flag.Lookup("test.skip").Value.String()+flag.Lookup("test.list").Value.String() != ""
+	if code == 0 && !complete && !filtered {
+		fmt.Println("e2e: a group of tests ran nothing")
+		return 1
+	}
+	return code
+}
+
+// did counts what ran.
+var did = tally{groups: map[string]count{}}
+
+type count struct {
+	scenarios, flows, tries int
+	packets                 uint64
+}
+
+// tally adds up, group by group, what the tests did.
+type tally struct {
+	mu     sync.Mutex
+	groups map[string]count
+}
+
+// add counts one scenario of a group.
+func (t *tally) add(group string, c count) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := t.groups[group]
+	sum.scenarios += c.scenarios
+	sum.flows += c.flows
+	sum.tries += c.tries
+	sum.packets += c.packets
+	t.groups[group] = sum
+}
+
+// groups are what must have run, for every backend.
+var groups = []string{"flows", "shares", "affinity", "changes", "restart", "cleanup"}
+
+// summary lists the groups; complete tells that each one did something.
+func (t *tally) summary() (text string, complete bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	complete = true
+	for _, b := range backends {
+		for _, g := range groups {
+			name := g + "/" + b.name
+			if t.groups[name].flows == 0 {
+				t.groups[name] = count{}
+				complete = false
+			}
+		}
+	}
+	var b strings.Builder
+	var sum count
+	row := func(name string, c count) {
+		fmt.Fprintf(&b, "%-28s %9d %9d %9d %9d\n", name, c.scenarios, c.flows, c.tries, c.packets)
+	}
+	fmt.Fprintf(&b, "%-28s %9s %9s %9s %9s\n", "e2e", "scenarios", "flows", "tries", "packets")
+	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+		c := t.groups[name]
+		row(name, c)
+		sum.scenarios += c.scenarios
+		sum.flows += c.flows
+		sum.tries += c.tries
+		sum.packets += c.packets
+	}
+	row("total", sum)
+	return b.String(), complete
+}

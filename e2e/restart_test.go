@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"portolan/lab"
+)
+
+// TestRestart: a proxy that starts again with nothing changed writes nothing, and
+// no connection fails while it is away.
+func TestRestart(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b portolan) {
+		b.shims = t.TempDir()
+		if err := b.countRestores(); err != nil {
+			t.Fatal(err)
+		}
+		c := newCluster(t, b, baseScenario(t))
+		if n := b.restores(t); n == 0 {
+			t.Fatal("the first start wrote nothing; the count cannot be right")
+		}
+		before := c.rules(t)
+		open, err := c.Client.Open(t.Context(), lab.Call{Proto: "tcp", To: netip.MustParseAddrPort("10.96.0.10:80"), Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Close()
+
+		traffic := c.traffic()
+		written := b.restores(t)
+		for _, n := range c.Nodes() {
+			if err := c.stops[n.Name](); err != nil {
+				t.Errorf("stop %s: %v", n.Name, err)
+			}
+			stop, err := b.Start(t.Context(), n, c.dir, c.scenario.args, c.logs[n.Name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.stops[n.Name] = stop
+		}
+		if err := traffic(); err != nil {
+			t.Error(err)
+		}
+		if n := b.restores(t) - written; n != 0 {
+			t.Errorf("%d restores by proxies for which nothing had changed", n)
+		}
+		if o := open.Ask(patience); o.Verdict != lab.Answered {
+			t.Errorf("connection from before the restart: %v", o)
+		}
+		if after := c.rules(t); after != before {
+			t.Errorf("the rules are not what they were\nbefore:\n%s\nafter:\n%s", before, after)
+		}
+		c.count("restart", 3)
+	})
+}
+
+// traffic calls from three places without a break until the returned function is
+// called, which tells of the first call that failed.
+func (c *cluster) traffic() func() error {
+	calls := []struct{ from, to string }{
+		{"client", "192.0.2.11:30080"}, {"pod:visitor-1", "10.96.0.10:80"}, {"node2", "[fd00:96::10]:80"},
+	}
+	ended := make(chan struct{})
+	errs := make([]error, len(calls))
+	made := make([]int, len(calls))
+	var callers sync.WaitGroup
+	for i, call := range calls {
+		from := c.host(call.from)
+		callers.Go(func() {
+			for errs[i] == nil {
+				o := from.Dial("tcp", netip.MustParseAddrPort(call.to), patience)
+				made[i]++
+				if o.Verdict != lab.Answered {
+					errs[i] = fmt.Errorf("%s to %s, call %d: %v", call.from, call.to, made[i], o)
+				}
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		})
+	}
+	return func() error {
+		close(ended)
+		callers.Wait()
+		for i := range calls {
+			c.tries += made[i]
+			if errs[i] != nil {
+				return errs[i]
+			}
+		}
+		return nil
+	}
+}
+
+// rules lists the rules of all nodes and both families.
+func (c *cluster) rules(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, n := range c.Nodes() {
+		for _, program := range []string{"iptables-save", "ip6tables-save"} {
+			text, err := save(t.Context(), n, c.backend.(portolan).variant, program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&all, "%s %s\n%s", n.Name, program, text)
+		}
+	}
+	return all.String()
+}
+
+// countRestores puts programs in front of iptables-restore that keep a count of
+// the restores, except for those that only try in a chain of its own, which nothing
+// leads to, what this kernel can do.
+func (p portolan) countRestores() error {
+	for _, v := range []lab.Variant{lab.Legacy, lab.NFT} {
+		for _, family := range []string{"iptables", "ip6tables"} {
+			names := []string{family + "-" + string(v) + "-restore"}
+			if v == p.variant {
+				names = append(names, family+"-restore")
+			}
+			script := fmt.Sprintf(countingScript, filepath.Join(p.shims, "count"), v, family)
+			for _, name := range names {
+				if err := os.WriteFile(filepath.Join(p.shims, name), []byte(script), 0o755); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+const countingScript = `#!/bin/sh
+input=$(cat)
+case $input in
+*KUBE-PORTOLAN-PROBE*) ;;
+*) echo "$0 $*" >>%s ;;
+esac
+printf '%%s\n' "$input" | xtables-%s-multi %s-restore "$@"
+`
+
+// restores is how often rules were restored so far.
+func (p portolan) restores(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.shims, "count"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}

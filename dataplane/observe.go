@@ -71,15 +71,21 @@ func (c *comparison) finish() {
 
 // rest compares the containers without lines and those that are not there.
 func (c *comparison) rest() {
+	var names []string
 	for name, how := range c.seen {
 		if how != compared {
-			c.compare(name, true, nil)
+			names = append(names, name)
 		}
 	}
 	for name := range c.want.containers {
-		if c.seen[name] != compared {
-			c.compare(name, false, nil)
+		if c.seen[name] == 0 {
+			names = append(names, name)
 		}
+	}
+	slices.Sort(names) // so that the plan comes out almost sorted
+	c.plan.Changes = slices.Grow(c.plan.Changes, len(names))
+	for _, name := range names {
+		c.compare(name, c.seen[name] != 0, nil)
 	}
 }
 
@@ -115,6 +121,9 @@ func (c *comparison) compare(name string, exists bool, seen []Object) {
 
 // differenceOf returns what b has more than a, and a more than b, by body.
 func differenceOf(a, b []Object) (more, less []Object) {
+	if len(a) == 0 {
+		return b, nil
+	}
 	count := make(map[string]int, len(a))
 	for _, o := range a {
 		count[o.Body]++

@@ -227,6 +227,9 @@ func (w *Want) Taken(held func(owner string) bool) {
 		c.before = kept
 		w.settle(c)
 	}
+	if len(w.dirty) == 0 {
+		w.dirty = map[string]*container{} // a map that was large is slow to walk
+	}
 }
 
 // Dirty returns the owners for which something has to be written, sorted.

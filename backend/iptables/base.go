@@ -18,7 +18,7 @@ const nodePortsComment = `-m comment --comment "kubernetes service nodeports; NO
 // Base returns what does not depend on any Service: jumps, fixed chains with
 // their rules, and canaries.
 func (b *Backend) Base(node service.Node) []dataplane.Object {
-	var s sheet
+	s := newSheet()
 	for _, c := range topChains {
 		s.rule(c, 0, "")
 	}
@@ -30,9 +30,9 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 		o := j.object(i)
 		s.rule(o.Key.Container, o.Key.Rank, o.Key.Name, o.Body)
 	}
-	b.masquerade(&s)
-	b.forward(&s)
-	b.nodePortJumps(&s, node)
+	b.masquerade(s)
+	b.forward(s)
+	b.nodePortJumps(s, node)
 	return s.objects()
 }
 

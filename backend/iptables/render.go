@@ -17,9 +17,9 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 	if err := checkText(node, svc); err != nil {
 		return nil, err
 	}
-	var s sheet
+	s := newSheet()
 	for _, pf := range service.Decide(node, svc, b.options.Family) {
-		p := b.newPort(&s, node, svc, pf)
+		p := b.newPort(s, node, svc, pf)
 		p.entries()
 		p.internalChains()
 		p.externalChains()
@@ -50,10 +50,6 @@ func (b *Backend) newPort(s *sheet, node service.Node, svc *service.Service, pf 
 		match: "-m " + protocol + " -p " + protocol, internal: svc.Internal(pf.Choice), external: svc.External(pf.Choice)}
 	h := hash(p.name, protocol, "")
 	p.cluster, p.local, p.ext, p.fw = clusterChain+h, localChain+h, externalChain+h, firewallChain+h
-	if n := len(pf.Choice.Reachable); cap(s.text) == 0 {
-		s.text = make([]byte, 0, 2048+n*len(svc.Ports)*600)
-		s.lines = make([]line, 0, 8+4*n*len(svc.Ports))
-	}
 	return p
 }
 

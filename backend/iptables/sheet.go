@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"slices"
+	"sync"
 
 	"portolan/dataplane"
 )
@@ -18,6 +19,15 @@ type line struct {
 	from, to int
 }
 
+// sheets are used again: rendering is otherwise mostly the growth of buffers.
+var sheets = sync.Pool{New: func() any { return new(sheet) }}
+
+func newSheet() *sheet {
+	s := sheets.Get().(*sheet)
+	s.text, s.lines = s.text[:0], s.lines[:0]
+	return s
+}
+
 // rule adds a line; its body is the parts strung together, and no parts are a
 // claim.
 func (s *sheet) rule(container string, rank int, name string, parts ...string) {
@@ -28,13 +38,15 @@ func (s *sheet) rule(container string, rank int, name string, parts ...string) {
 	s.lines = append(s.lines, line{dataplane.Key{Container: container, Rank: rank, Name: name}, from, len(s.text)})
 }
 
-// objects returns the lines in key order.
+// objects returns the lines in key order, and ends the use of the sheet.
 func (s *sheet) objects() []dataplane.Object {
 	text := string(s.text)
 	out := make([]dataplane.Object, len(s.lines))
 	for i, l := range s.lines {
 		out[i] = dataplane.Object{Key: l.key, Body: text[l.from:l.to]}
 	}
+	clear(s.lines)
+	sheets.Put(s)
 	slices.SortStableFunc(out, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
 	return out
 }

@@ -129,7 +129,7 @@ func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (
 		for _, svc := range services {
 			objects, err := b.Render(s.Node, svc)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("Service %s: %w", svc.Name, err))
+				errs = append(errs, fmt.Errorf("render Service %s: %w", svc.Name, err))
 				continue
 			}
 			add(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)

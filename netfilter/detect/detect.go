@@ -1,0 +1,169 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"portolan/netfilter"
+	"portolan/netfilter/conntracklist"
+	"portolan/netfilter/hostfile"
+	"portolan/netfilter/iproute"
+	"portolan/netfilter/ipsetsave"
+	"portolan/netfilter/iptsave"
+	"portolan/netfilter/sysctl"
+)
+
+// Text is one input with the name it has in errors.
+type Text struct{ Name, Text string }
+
+// Options say what a text itself may not.
+type Options struct {
+	Table string // of `iptables -S` and `iptables -L` texts
+}
+
+// Read reads files; a folder stands for the files in it.
+func Read(paths ...string) ([]Text, error) {
+	var out []Text
+	var errs []error
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("detect: %w", err))
+			continue
+		}
+		files := []string{p}
+		if info.IsDir() {
+			if files, err = filepath.Glob(filepath.Join(p, "*")); err != nil {
+				errs = append(errs, fmt.Errorf("detect: %w", err))
+			}
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("detect: %w", err))
+				continue
+			}
+			out = append(out, Text{f, string(b)})
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Host puts texts together. Two texts may not give the same table of the same
+// family and variant.
+func Host(o Options, texts ...Text) (*netfilter.Host, error) {
+	h := &netfilter.Host{Sysctls: map[string]string{}}
+	var errs []error
+	for _, t := range texts {
+		if err := add(h, o, t); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return h, errors.Join(errs...)
+}
+
+func add(h *netfilter.Host, o Options, t Text) error {
+	kind := KindOf(t.Text)
+	switch kind {
+	case Nothing:
+		h.Warnings = append(h.Warnings, t.Name+" is empty")
+		return nil
+	case Save, Listing:
+		return addRules(h, o, t, kind)
+	case HostFile:
+		d, err := hostfile.Parse(t.Name, t.Text)
+		if err != nil {
+			return err
+		}
+		merge(h, d)
+		return nil
+	case Unrecognised:
+		return fmt.Errorf("detect: %s: nothing that is known begins like this", t.Name)
+	case NFTables, IPVS:
+		return fmt.Errorf("detect: %s is %s, which is not read by this version", t.Name, kind)
+	}
+	return addState(h, t, kind)
+}
+
+func addRules(h *netfilter.Host, o Options, t Text, kind Kind) error {
+	parse := iptsave.Parse
+	if kind == Listing {
+		parse = iptsave.ParseListing
+	}
+	d, err := parse(t.Name, t.Text, iptsave.Options{Table: o.Table})
+	if err != nil {
+		return err
+	}
+	h.Warnings = append(h.Warnings, d.Warnings...)
+	for _, table := range d.Tables {
+		if err := h.AddTable(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addState reads everything that is not rules.
+func addState(h *netfilter.Host, t Text, kind Kind) error {
+	d := &netfilter.Host{}
+	var err error
+	switch kind {
+	case Addresses:
+		d.Interfaces, err = iproute.Addresses(t.Name, t.Text)
+		d.Have.Interfaces = true
+	case Routes:
+		d.Routes, err = iproute.Routes(t.Name, t.Text)
+		d.Have.Routes = true
+	case RouteN:
+		d.Routes, err = iproute.RouteN(t.Name, t.Text)
+		d.Have.Routes = true
+	case Rules:
+		d.Rules, err = iproute.Rules(t.Name, t.Text)
+		d.Have.Rules = true
+	case Neighbours:
+		d.Neighbours, err = iproute.Neighbours(t.Name, t.Text)
+		d.Have.Neighbours = true
+	case ARP:
+		d.Neighbours, err = iproute.ARP(t.Name, t.Text)
+		d.Have.Neighbours = true
+	case Sysctl:
+		d.Sysctls, err = sysctl.Parse(t.Name, t.Text)
+		d.Have.Sysctls = true
+	case Conntrack:
+		d.Flows, err = conntracklist.Parse(t.Name, t.Text)
+		d.Have.Flows = true
+	case IPSet:
+		d.Sets, err = ipsetsave.Parse(t.Name, t.Text)
+		d.Have.Sets = true
+	default:
+		panic("detect: kind " + kind.String())
+	}
+	if err != nil {
+		return err
+	}
+	merge(h, d)
+	return nil
+}
+
+// merge adds what d knows to h.
+func merge(h, d *netfilter.Host) {
+	h.Interfaces = append(h.Interfaces, d.Interfaces...)
+	h.Routes = append(h.Routes, d.Routes...)
+	h.Rules = append(h.Rules, d.Rules...)
+	h.Neighbours = append(h.Neighbours, d.Neighbours...)
+	h.Flows = append(h.Flows, d.Flows...)
+	h.Sets = append(h.Sets, d.Sets...)
+	maps.Copy(h.Sysctls, d.Sysctls)
+	h.Described = h.Described || d.Described
+	a, b := &h.Have, d.Have
+	a.Interfaces = a.Interfaces || b.Interfaces
+	a.Routes = a.Routes || b.Routes
+	a.Rules = a.Rules || b.Rules
+	a.Neighbours = a.Neighbours || b.Neighbours
+	a.Sysctls = a.Sysctls || b.Sysctls
+	a.Flows = a.Flows || b.Flows
+	a.Sets = a.Sets || b.Sets
+}

@@ -1,0 +1,272 @@
+package trace
+
+import (
+	"net/netip"
+	"strconv"
+
+	"portolan/netfilter"
+)
+
+// track is conntrack at PREROUTING and OUTPUT: it finds or makes the entry.
+// A packet that was looped back brings its entry along.
+func (r *run) track() {
+	if r.ct.state != 0 {
+		return
+	}
+	p := &r.pkt
+	orig := netfilter.Tuple{Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport}
+	if r.flow.Invalid {
+		r.ct.state = netfilter.StateInvalid
+		return
+	}
+	if i, ok := r.t.flows[flowKey{p.proto, orig}]; ok && (p.sport != 0 || !hasPorts(p.proto)) {
+		r.found(&r.t.host.Flows[i], orig)
+		return
+	}
+	if len(r.t.host.Flows) > 0 && p.sport == 0 && hasPorts(p.proto) {
+		r.assumed.add("the source port was not given: the packet begins a new connection")
+	}
+	if p.proto == netfilter.TCP && p.flags&netfilter.SYN == 0 {
+		if loose, _ := r.t.host.Sysctl("net.netfilter.nf_conntrack_tcp_loose"); loose == "0" {
+			r.ct.state = netfilter.StateInvalid
+			return
+		}
+	}
+	r.ct.state = netfilter.StateNew
+	r.ct.orig, r.ct.answer = orig, orig.Reverse()
+}
+
+// found takes over an existing entry: its NAT is carried out, nat is not asked.
+func (r *run) found(e *netfilter.ConntrackEntry, tuple netfilter.Tuple) {
+	r.ct = conn{state: netfilter.StateEstablished, entry: e, orig: e.Orig, answer: e.Reply, dnatSet: true, snatSet: true, dnat: e.HasDNAT(), snat: e.HasSNAT(), mark: e.Mark}
+	switch {
+	case tuple == e.Reply && tuple != e.Orig:
+		r.ct.reply = true
+	case e.Unreplied:
+		r.ct.state = netfilter.StateNew
+	}
+}
+
+// natOpen reports whether the nat table is asked at a hook: only for the first
+// packet of a tracked connection, once for each side.
+func (r *run) natOpen(h netfilter.Hook) bool {
+	if r.ct.state != netfilter.StateNew || r.ct.entry != nil {
+		return false
+	}
+	if h == netfilter.Prerouting || h == netfilter.Output {
+		return !r.ct.dnatSet
+	}
+	return !r.ct.snatSet
+}
+
+// finishNAT closes the side a hook is for and, for known connections, carries
+// out what the entry says.
+func (r *run) finishNAT(h netfilter.Hook) bool {
+	dst := h == netfilter.Prerouting || h == netfilter.Output
+	if h == netfilter.Forward || !r.tracked() {
+		return true
+	}
+	if r.ct.entry == nil {
+		if dst {
+			r.ct.dnatSet = true
+		} else {
+			r.ct.snatSet = true
+		}
+		return true
+	}
+	old := r.pkt.dst
+	p, e := &r.pkt, r.ct.entry
+	switch {
+	case dst && !r.ct.reply && r.ct.dnat:
+		p.dst, p.dport = e.Reply.Src, e.Reply.SrcPort
+	case dst && r.ct.reply && r.ct.snat:
+		p.dst, p.dport = e.Orig.Src, e.Orig.SrcPort
+	case !dst && !r.ct.reply && r.ct.snat:
+		p.src, p.sport = e.Reply.Dst, e.Reply.DstPort
+	case !dst && r.ct.reply && r.ct.dnat:
+		p.src, p.sport = e.Orig.Dst, e.Orig.DstPort
+	}
+	if h == netfilter.Output && old != p.dst {
+		return r.routeOut("the destination changed")
+	}
+	return true
+}
+
+// translate carries out a NAT target and records the step.
+func (r *run) translate(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+	dst := r.hook == netfilter.Prerouting || r.hook == netfilter.Output
+	wrong := r.tab.Name != netfilter.NAT
+	switch t.Kind {
+	case netfilter.DNAT, netfilter.Redirect:
+		wrong = wrong || !dst
+	case netfilter.SNAT:
+		wrong = wrong || dst
+	case netfilter.Masquerade:
+		wrong = wrong || r.hook != netfilter.Postrouting
+	}
+	if wrong {
+		r.step(c, n, rule, ActUnknown, t.Kind.String(), "the kernel refuses this target here")
+		r.end(Unknown, t.Kind.String()+" in "+r.tab.Name+" "+r.hook.ChainName()+", which the kernel refuses")
+		return stop
+	}
+	if dst {
+		return r.translateDst(c, n, rule, t)
+	}
+	return r.translateSrc(c, n, rule, t)
+}
+
+// pickAddr takes one address of a range; the kernel chooses by a hash of the
+// addresses, which counts as chance.
+func (r *run) pickAddr(rng netfilter.AddrRange) netip.Addr {
+	var all []netip.Addr
+	for a := rng.First; a.IsValid() && len(all) < 256; a = a.Next() {
+		all = append(all, a)
+		if a == rng.Last {
+			break
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	weights := make([]int, len(all))
+	for i := range weights {
+		weights[i] = 1
+	}
+	return all[r.o.among(weights)]
+}
+
+func (r *run) translateDst(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+	p := &r.pkt
+	addr, port := p.dst, p.dport
+	act := ActDNAT
+	switch t.Kind {
+	case netfilter.DNAT:
+		if t.Addrs.First.IsValid() {
+			addr = r.pickAddr(t.Addrs)
+		}
+	case netfilter.NetMap:
+		addr, act = mapPrefix(p.dst, t.Prefix), ActNetmap
+	case netfilter.Redirect:
+		act = ActRedirect
+		if addr = r.redirectAddr(); !addr.IsValid() {
+			r.step(c, n, rule, act, "", "")
+			r.end(Dropped, "REDIRECT finds no address on "+devName(p.in))
+			return stop
+		}
+	}
+	if t.Ports != (netfilter.PortRange{}) && hasPorts(p.proto) {
+		switch {
+		case t.Base != 0:
+			port = t.Ports.First + (p.dport - t.Base)
+		case t.Ports.First == t.Ports.Last:
+			port = t.Ports.First
+		case t.Random || t.RandomFully:
+			port = 0
+		case !t.Ports.Contains(p.dport):
+			port = t.Ports.First
+		}
+	}
+	r.step(c, n, rule, act, endpoint(addr, port), "")
+	if addr != p.dst || port != p.dport {
+		r.ct.dnat = true
+	}
+	p.dst, p.dport = addr, port
+	r.ct.answer.Src, r.ct.answer.SrcPort = addr, port
+	r.ct.dnatSet = true
+	return natSet
+}
+
+// redirectAddr is the first address of the arrival interface, or loopback for
+// local packets.
+func (r *run) redirectAddr() netip.Addr {
+	p := &r.pkt
+	if r.hook == netfilter.Output {
+		if p.dst.Is4() {
+			return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		return netip.IPv6Loopback()
+	}
+	if in := r.t.host.Interface(p.in); in != nil {
+		for _, a := range in.Addresses {
+			if a.Prefix.Addr().Is4() == p.dst.Is4() {
+				return a.Prefix.Addr()
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// mapPrefix is NETMAP: the network part of the prefix, the host part kept.
+func mapPrefix(a netip.Addr, p netip.Prefix) netip.Addr {
+	if p.Addr().BitLen() != a.BitLen() {
+		return a
+	}
+	from, to := a.AsSlice(), p.Masked().Addr().AsSlice()
+	for i := range from {
+		keep := 8 - min(8, max(0, p.Bits()-8*i))
+		mask := byte(1<<keep - 1)
+		to[i] |= from[i] & mask
+	}
+	out, _ := netip.AddrFromSlice(to)
+	return out
+}
+
+func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+	p := &r.pkt
+	addr, port := p.src, p.sport
+	act := ActSNAT
+	switch t.Kind {
+	case netfilter.SNAT:
+		addr = r.pickAddr(t.Addrs)
+	case netfilter.NetMap:
+		addr, act = mapPrefix(p.src, t.Prefix), ActNetmap
+	case netfilter.Masquerade:
+		act = ActMasquerade
+		var ok bool
+		if addr, ok = r.masqueradeAddr(); !ok {
+			r.step(c, n, rule, act, "", "")
+			r.end(Dropped, "MASQUERADE finds no address on "+devName(p.out))
+			return stop
+		}
+	}
+	switch {
+	case !hasPorts(p.proto):
+	case t.Random || t.RandomFully:
+		port = 0
+	case t.Ports == netfilter.PortRange{} || t.Ports.Contains(p.sport):
+	case t.Ports.First == t.Ports.Last:
+		port = t.Ports.First
+	default:
+		port = 0
+	}
+	target := endpoint(addr, 0)
+	if t.Ports.First == t.Ports.Last && port != 0 {
+		target += " port " + strconv.Itoa(int(port))
+	}
+	if !addr.IsValid() {
+		target = "the address of " + devName(p.out)
+	}
+	r.step(c, n, rule, act, target, "")
+	if addr != p.src || port != p.sport {
+		r.ct.snat = true
+	}
+	p.src, p.sport = addr, port
+	r.ct.answer.Dst, r.ct.answer.DstPort = addr, port
+	r.ct.snatSet = true
+	return natSet
+}
+
+// masqueradeAddr is the address of the output interface towards the next hop.
+// The address is invalid, and ok true, when the host's addresses were not
+// given.
+func (r *run) masqueradeAddr() (addr netip.Addr, ok bool) {
+	if !r.t.host.Have.Interfaces {
+		r.assumed.add("no addresses of the host are known: which source MASQUERADE gives is not known")
+		return netip.Addr{}, true
+	}
+	towards := r.pkt.dst
+	if r.next.Via.IsValid() {
+		towards = r.next.Via
+	}
+	return r.t.host.SourceAddr(r.pkt.out, towards)
+}

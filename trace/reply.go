@@ -1,0 +1,71 @@
+package trace
+
+import (
+	"net/netip"
+
+	"portolan/netfilter"
+)
+
+// reply follows the answer to a packet that has arrived: un-NAT by the
+// connection's entry, routing, and the rules for established connections.
+// It is nil where there is nothing to answer.
+func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
+	if o.Verdict != Forwarded && o.Verdict != Input && o.Verdict != Output {
+		return nil
+	}
+	if !o.Src.IsValid() || !o.Dst.IsValid() {
+		return &Reply{Verdict: Unknown, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, Reason: "the source address of the packet is not known"}
+	}
+	if why := t.bypass(f, o); why != "" {
+		return &Reply{Verdict: o.Verdict, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, DstPort: o.SrcPort, Reason: why}
+	}
+	r := &run{t: t, o: &oracle{}, assumed: assumed}
+	r.ct = o.ct
+	r.ct.state = netfilter.StateEstablished
+	r.ct.reply, r.ct.dnatSet, r.ct.snatSet = true, true, true
+	if r.ct.entry == nil && o.ct.state&netfilter.StateUntracked == 0 {
+		r.ct.entry = &netfilter.ConntrackEntry{Proto: o.Proto, Orig: o.ct.orig, Reply: o.ct.answer}
+	}
+	if o.ct.state == netfilter.StateUntracked {
+		r.ct = conn{state: netfilter.StateUntracked}
+	}
+	back := Flow{Src: o.Dst, Dst: o.Src, SrcPort: o.DstPort, DstPort: o.SrcPort, Proto: o.Proto, TTL: 64, TCPFlags: netfilter.SYN | netfilter.ACK, In: o.out, Local: o.Verdict == Input}
+	if back.Local {
+		back.In = ""
+	}
+	if o.Proto == netfilter.ICMP {
+		back.ICMPType = 255 // an echo reply is type 0, which Flow cannot say
+	}
+	r.start(back)
+	p := &r.pkt
+	out := &Reply{Verdict: r.verdict, Passes: true, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Reason: r.reason, Steps: r.steps}
+	if whys, _ := r.o.doubts(); len(whys) > 0 {
+		out.Verdict, out.Reason = Unknown, whys[0]
+	}
+	return out
+}
+
+// bypass tells why the answer does not come back through this host's NAT, ""
+// if it does.
+func (t *Tracer) bypass(f Flow, o *Outcome) string {
+	if o.Verdict != Forwarded || o.Masquerade || !t.fib.Known() {
+		return ""
+	}
+	way := func(a netip.Addr) netfilter.Route { return t.fib.Lookup(netfilter.Question{Dst: a}).Route }
+	client, server := way(o.Src), way(o.Dst)
+	sameLink := client.Dev == server.Dev && !client.Via.IsValid() && !server.Via.IsValid()
+	bridge, _ := t.host.IsBridge(server.Dev)
+	r := run{t: t, assumed: &notes{}}
+	r.pkt.dst = o.Dst
+	switch {
+	case sameLink && bridge && r.bridgeNF():
+		return ""
+	case sameLink && o.DNAT:
+		return "the answer goes straight from " + o.Dst.String() + " to " + o.Src.String() + " over " + server.Dev + " and is not translated back: the client does not accept it"
+	case sameLink:
+		return "the answer goes straight over " + server.Dev
+	case server.Via.IsValid() && client.Via.IsValid() && client.Dev == server.Dev && o.DNAT:
+		return "the answer goes from " + o.Dst.String() + " to " + o.Src.String() + " by ways that need not pass this host; where they do not, it is not translated back"
+	}
+	return ""
+}

@@ -1,0 +1,250 @@
+package trace
+
+import (
+	"net/netip"
+	"strconv"
+
+	"portolan/netfilter"
+)
+
+// question is what the kernel asks its routing tables for the packet.
+func (r *run) question() netfilter.Question {
+	p := &r.pkt
+	return netfilter.Question{Src: p.src, Dst: p.dst, In: p.in, Mark: p.mark, Proto: p.proto, SrcPort: p.sport, DstPort: p.dport}
+}
+
+// lookup asks, and chooses one way of a multipath route by chance.
+func (r *run) lookup() netfilter.Route {
+	route := r.t.fib.Lookup(r.question()).Route
+	if len(route.Hops) > 0 {
+		weights := make([]int, len(route.Hops))
+		for i, h := range route.Hops {
+			weights[i] = max(h.Weight, 1)
+		}
+		h := route.Hops[r.o.among(weights)]
+		route.Via, route.Dev = h.Via, h.Dev
+	}
+	return route
+}
+
+// routeIn is the decision after PREROUTING: deliver, forward or discard.
+func (r *run) routeIn() {
+	if !r.t.fib.Known() {
+		r.routeInBlind()
+		return
+	}
+	if why := r.martian(); why != "" {
+		r.end(Dropped, why)
+		return
+	}
+	route := r.lookup()
+	if why := r.sourceRefused(); why != "" {
+		r.end(Dropped, why)
+		return
+	}
+	if r.pkt.src.IsValid() && route.Type == netfilter.RouteUnicast {
+		r.noteInterface(route.Dev)
+	}
+	dst := r.pkt.dst.String()
+	switch route.Type {
+	case netfilter.RouteLocal, netfilter.RouteBroadcast, netfilter.RouteAnycast:
+		r.decision = dst + " is local"
+		r.input()
+	case netfilter.RouteUnicast:
+		r.next = route
+		r.decision = "routed: " + addrsText(r.pkt.dst, route.Via, route.Dev)
+		r.toForward(route)
+	case netfilter.RouteUnreachable, netfilter.RouteProhibit:
+		r.end(Rejected, "the route to "+dst+" is "+route.Type.String()+": the host answers with an ICMP error")
+	case netfilter.RouteBlackhole:
+		r.end(Dropped, "the route to "+dst+" is a blackhole")
+	case netfilter.RouteMulticast:
+		r.end(Unknown, "multicast routing of "+dst+" is not modelled")
+	default:
+		r.end(Dropped, "no route leads to "+dst+": the host answers that the network is unreachable")
+	}
+}
+
+// routeInBlind goes on without any routes.
+func (r *run) routeInBlind() {
+	dst := r.pkt.dst.String()
+	local, known := r.t.fib.Local(r.pkt.dst)
+	if !known {
+		local, known = r.o.decided("local " + dst)
+	}
+	if known && local {
+		r.decision = dst + " is local"
+		r.input()
+		return
+	}
+	r.assumed.add("no routes of the host are known; " + dst + " is taken for another host's, and forwarding for enabled")
+	r.next = netfilter.Route{Dev: unknownDev}
+	r.decision = dst + " is taken for another host's"
+	r.pkt.ttl--
+	r.forward(unknownDev)
+}
+
+func (r *run) noteInterface(dev string) {
+	if r.t.host.Have.Interfaces && r.t.host.Interface(dev) == nil {
+		r.assumed.add("interface " + dev + " is not described: taken to have no address")
+	}
+}
+
+// toForward checks forwarding and TTL, and whether the packet stays within
+// its bridge.
+func (r *run) toForward(route netfilter.Route) {
+	p := &r.pkt
+	sameBridge := r.bridgeIn && route.Dev == p.in && r.bridgeNF()
+	if !r.forwardingOn() {
+		return
+	}
+	if sameBridge {
+		// br_netfilter: the destination NAT chose is on the same bridge.
+		p.bridge = p.in
+		r.decision = "bridged within " + p.in + " to " + p.dst.String() + ", not routed"
+		r.forward(p.in)
+		return
+	}
+	if p.ttl <= 1 {
+		r.end(Dropped, "the TTL has run out: the host answers time exceeded")
+		return
+	}
+	p.ttl--
+	r.forward(route.Dev)
+}
+
+// forwardingOn ends the walk where the host does not forward.
+func (r *run) forwardingOn() bool {
+	family := netfilter.FamilyOf(r.pkt.dst)
+	name := "net.ipv4.ip_forward"
+	if family == netfilter.IPv6 {
+		name = "net.ipv6.conf.all.forwarding"
+	}
+	on, given := r.t.host.Forwarding(family, r.pkt.in)
+	if !given {
+		if !r.t.host.Described && !r.t.host.Have.Sysctls {
+			r.assumed.add(name + " was not given: taken for 1, as on every node that forwards")
+			return true
+		}
+		r.assumed.add(name + " was not given: taken for the kernel's default, 0")
+	}
+	if !on {
+		r.end(Dropped, "the host does not forward ("+name+" is 0)")
+	}
+	return on
+}
+
+// martian tells why the kernel discards the packet for its addresses alone.
+func (r *run) martian() string {
+	p := &r.pkt
+	if !p.dst.Is4() {
+		return ""
+	}
+	localnet, _ := r.t.host.ConfSysctl(netfilter.IPv4, p.in, "route_localnet")
+	switch {
+	case p.dst.IsLoopback() && localnet == "0":
+		return "martian destination: " + p.dst.String() + " cannot come in by " + devName(p.in) + " (route_localnet is 0)"
+	case p.src.IsLoopback() && localnet == "0":
+		return "martian source: " + p.src.String() + " cannot come in by " + devName(p.in) + " (route_localnet is 0)"
+	case p.src.IsMulticast() || p.src == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "martian source: " + p.src.String() + " is no host's address"
+	}
+	return ""
+}
+
+// sourceRefused is the check of the source address: own addresses do not come
+// from outside, and with rp_filter the route back must exist (2) and leave by
+// the arrival interface (1).
+func (r *run) sourceRefused() string {
+	p := &r.pkt
+	if !p.src.Is4() || p.in == unknownDev {
+		return ""
+	}
+	h := r.t.host
+	accept, _ := h.ConfSysctl(netfilter.IPv4, p.in, "accept_local")
+	if local, known := r.t.fib.Local(p.src); known && local && accept == "0" && !p.src.IsLoopback() {
+		return "martian source: " + p.src.String() + " is the host's own address and comes in by " + p.in
+	}
+	mode, given := h.ConfSysctl(netfilter.IPv4, p.in, "rp_filter")
+	if !given {
+		r.assumed.add("net.ipv4.conf." + p.in + ".rp_filter was not given: taken for the kernel's default, 0")
+	}
+	if mode != "1" && mode != "2" {
+		return ""
+	}
+	back := r.t.fib.Lookup(netfilter.Question{Dst: p.src, Src: p.dst, Proto: p.proto})
+	switch {
+	case back.Type != netfilter.RouteUnicast && back.Type != netfilter.RouteLocal:
+		return "rp_filter: no route leads back to " + p.src.String()
+	case mode == "1" && !r.viaDev(back.Route, p.in):
+		return "rp_filter is 1 and the route back to " + p.src.String() + " leaves by " + devName(back.Dev) + ", not by " + p.in
+	}
+	return ""
+}
+
+// routeOut is the decision before OUTPUT, or the one after something changed
+// there; why says what changed, "" for the first one.
+func (r *run) routeOut(why string) bool {
+	dst := r.pkt.dst.String()
+	if !r.t.fib.Known() {
+		local, known := r.t.fib.Local(r.pkt.dst)
+		r.next = netfilter.Route{Dev: unknownDev}
+		if known && local {
+			r.next = netfilter.Route{Type: netfilter.RouteLocal, Dev: "lo"}
+		} else {
+			r.assumed.add("no routes of the host are known; " + dst + " is taken for another host's")
+		}
+		r.setOut(why)
+		return true
+	}
+	in := r.pkt.in
+	r.pkt.in = ""
+	route := r.lookup()
+	r.pkt.in = in
+	again := ""
+	if why != "" {
+		again = " once more, because " + why
+	}
+	switch route.Type {
+	case netfilter.RouteLocal:
+		route.Dev = "lo"
+		r.decision = "routed" + again + ": " + dst + " is local"
+	case netfilter.RouteUnicast, netfilter.RouteBroadcast, netfilter.RouteMulticast, netfilter.RouteAnycast:
+		r.decision = "routed" + again + ": " + addrsText(r.pkt.dst, route.Via, route.Dev)
+		r.noteInterface(route.Dev)
+		if lo, _ := r.t.host.ConfSysctl(netfilter.IPv4, route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
+			r.end(Dropped, "a packet from "+r.pkt.src.String()+" cannot leave by "+route.Dev+" (route_localnet is 0)")
+			return false
+		}
+	case netfilter.RouteBlackhole, netfilter.RouteUnreachable, netfilter.RouteProhibit:
+		r.end(Dropped, "the route to "+dst+" is "+route.Type.String()+": sending fails")
+		return false
+	default:
+		r.end(Dropped, "no route leads to "+dst+": sending fails, the network is unreachable")
+		return false
+	}
+	r.next = route
+	r.setOut(why)
+	return true
+}
+
+// setOut sets the interface that -o sees in OUTPUT; a new decision within
+// OUTPUT shows only afterwards.
+func (r *run) setOut(why string) {
+	if why == "" {
+		r.pkt.out = r.next.Dev
+	}
+}
+
+// reroute follows a table in OUTPUT: mangle routes anew when mark, source or
+// destination changed, nat when the destination did.
+func (r *run) reroute(t *netfilter.Table) bool {
+	b, p := &r.before, &r.pkt
+	switch {
+	case b.dst != p.dst && (t.Name == netfilter.NAT || t.Name == netfilter.Mangle):
+		return r.routeOut("the destination changed")
+	case t.Name == netfilter.Mangle && (b.mark != p.mark || b.src != p.src):
+		return r.routeOut("the mark is now 0x" + strconv.FormatUint(uint64(p.mark), 16))
+	}
+	return true
+}

@@ -1,0 +1,269 @@
+package trace
+
+import (
+	"net/netip"
+	"strings"
+
+	"portolan/netfilter"
+)
+
+// run is one walk of one packet: every fork is answered by the oracle.
+type run struct {
+	t       *Tracer
+	o       *oracle
+	assumed *notes
+	flow    Flow
+
+	pkt     packet
+	ct      conn
+	hook    netfilter.Hook
+	tab     *netfilter.Table
+	entry   netfilter.Hook
+	arrival string
+
+	bridgeIn bool            // the packet arrives by a bridge
+	next     netfilter.Route // where the packet goes, after the last decision
+	decision string          // the last routing decision in words
+	before   packet          // as it entered the hook, to see what OUTPUT changed
+	ended    bool            // a target has accepted: the table is done
+
+	hops    []Hop
+	steps   []Step
+	over    bool
+	verdict Verdict
+	reason  string
+}
+
+// end sets the verdict.
+func (r *run) end(v Verdict, reason string) {
+	if !r.over {
+		r.over, r.verdict, r.reason = true, v, reason
+	}
+}
+
+// start puts the flow's packet at its entry and walks.
+func (r *run) start(f Flow) {
+	r.flow = f
+	r.pkt = packet{src: f.Src, dst: f.Dst, sport: f.SrcPort, dport: f.DstPort, proto: f.Proto, mark: f.Mark, ttl: int(f.TTL), flags: f.TCPFlags, icmpType: f.ICMPType, physIn: f.PhysIn}
+	if r.pkt.flags == 0 {
+		r.pkt.flags = netfilter.SYN
+	}
+	if r.pkt.icmpType == 0 {
+		r.pkt.icmpType = 8
+		if f.Proto == netfilter.ICMPv6 {
+			r.pkt.icmpType = 128
+		}
+	}
+	r.pkt.local = r.isLocal()
+	r.entry = netfilter.Prerouting
+	if r.pkt.local || f.Hook == netfilter.Output {
+		r.entry = netfilter.Output
+		r.send()
+		return
+	}
+	r.findArrival()
+	r.arrive()
+}
+
+// isLocal decides whether a process of the host sends the packet.
+func (r *run) isLocal() bool {
+	f := r.flow
+	switch {
+	case f.Hook == netfilter.Prerouting || f.In != "":
+		return false
+	case f.Local:
+		return true
+	}
+	local, known := r.t.fib.Local(f.Src)
+	switch {
+	case !known:
+		r.assumed.add("no addresses of the host are known; " + f.Src.String() + " is taken for another host's")
+	case local:
+		r.assumed.add(f.Src.String() + " is an address of the host, so a local process sends the packet")
+	}
+	return local
+}
+
+// findArrival chooses the interface the packet arrives by.
+func (r *run) findArrival() {
+	r.arrival = r.flow.In
+	if r.arrival == "" {
+		r.arrival = unknownDev
+		route := r.t.fib.Lookup(netfilter.Question{Dst: r.flow.Src})
+		switch {
+		case route.Type == netfilter.RouteUnicast && route.Dev != "":
+			r.arrival = route.Dev
+			r.assumed.add("the packet arrives by " + route.Dev + ", which the route to " + r.flow.Src.String() + " uses")
+		case r.t.fib.Known():
+			r.assumed.add("no route leads to " + r.flow.Src.String() + ": which interface the packet arrives by is not known")
+		default:
+			r.assumed.add("no routes of the host are known: which interface the packet arrives by is not known")
+		}
+	}
+	r.pkt.in = r.arrival
+	yes, sure := r.t.host.IsBridge(r.arrival)
+	r.bridgeIn = yes
+	if yes && !sure {
+		r.assumed.add(r.arrival + " is taken for a bridge by its name")
+	}
+}
+
+// bridgeNF reports whether bridged packets are shown to iptables.
+func (r *run) bridgeNF() bool {
+	name := "net.bridge.bridge-nf-call-iptables"
+	if r.pkt.dst.Is6() {
+		name = "net.bridge.bridge-nf-call-ip6tables"
+	}
+	v, given := r.t.host.Sysctl(name)
+	if !given {
+		r.assumed.add(name + " was not given: taken for the kernel's default, " + v)
+	}
+	return v != "0"
+}
+
+// hookAt runs all tables of a hook; false when the walk is over.
+func (r *run) hookAt(h netfilter.Hook) bool {
+	r.hook = h
+	p := &r.pkt
+	r.hops = append(r.hops, Hop{Hook: h, In: p.in, Out: p.out, Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Mark: p.mark, TTL: p.ttl, Route: r.decision})
+	r.decision = ""
+	tracks := h == netfilter.Prerouting || h == netfilter.Output
+	for _, t := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
+		prio := netfilter.Priority(t.Name, h, t.Variant)
+		if tracks && prio > netfilter.ConntrackPriority {
+			tracks = false
+			r.track()
+		}
+		if t.Name == netfilter.NAT && !r.natOpen(h) {
+			continue
+		}
+		r.before = r.pkt
+		if r.table(t, h) == stop {
+			return false
+		}
+		if h == netfilter.Output && !r.reroute(t) {
+			return false
+		}
+	}
+	if tracks {
+		r.track()
+	}
+	return r.finishNAT(h)
+}
+
+// arrive walks a packet that came in from outside.
+func (r *run) arrive() {
+	bridged := r.bridgedAsIs()
+	if bridged && !r.bridgeNF() {
+		r.end(Forwarded, "bridged within "+r.pkt.in+": with bridge-nf-call 0 no rule sees it")
+		return
+	}
+	orig := r.pkt.dst
+	if !r.hookAt(netfilter.Prerouting) {
+		return
+	}
+	if bridged && r.pkt.dst == orig {
+		r.pkt.bridge = r.pkt.in
+		r.decision = "bridged within " + r.pkt.in + ", not routed"
+		r.forward(r.pkt.in)
+		return
+	}
+	r.routeIn()
+}
+
+// bridgedAsIs reports whether the frame is addressed to another port of the
+// bridge it arrived by: its destination is directly connected there.
+func (r *run) bridgedAsIs() bool {
+	if !r.bridgeIn || !r.t.fib.Known() {
+		return false
+	}
+	route := r.t.fib.Lookup(netfilter.Question{Dst: r.pkt.dst})
+	return route.Type == netfilter.RouteUnicast && route.Dev == r.pkt.in && !route.Via.IsValid()
+}
+
+// input delivers the packet to a local process.
+func (r *run) input() {
+	r.pkt.out = ""
+	if r.hookAt(netfilter.Input) {
+		r.end(Input, "delivered to a local process")
+	}
+}
+
+// forward sends the packet on through FORWARD.
+func (r *run) forward(out string) {
+	r.pkt.out = out
+	if !r.hookAt(netfilter.Forward) {
+		return
+	}
+	if r.pkt.bridge != "" {
+		r.pkt.in = ""
+	}
+	if r.hookAt(netfilter.Postrouting) {
+		r.end(Forwarded, "leaves by "+devName(out))
+	}
+}
+
+func devName(dev string) string {
+	if dev == unknownDev || dev == "" {
+		return "an interface that is not known"
+	}
+	return dev
+}
+
+// send walks a packet that a local process, or a pod network, puts into OUTPUT.
+func (r *run) send() {
+	if !r.routeOut("") {
+		return
+	}
+	if !r.hookAt(netfilter.Output) {
+		return
+	}
+	toSelf := r.next.Type == netfilter.RouteLocal
+	r.pkt.out = r.next.Dev
+	if toSelf {
+		r.pkt.out = "lo"
+	}
+	if !r.hookAt(netfilter.Postrouting) {
+		return
+	}
+	if !toSelf {
+		r.end(Output, "leaves by "+devName(r.pkt.out))
+		return
+	}
+	// The packet comes back by the loopback interface, with its conntrack
+	// entry attached: nat is not asked again, routing is not done again.
+	r.pkt.in, r.pkt.out = "lo", ""
+	r.decision = "looped back"
+	if r.hookAt(netfilter.Prerouting) {
+		r.input()
+	}
+}
+
+// outcome sums the walk up.
+func (r *run) outcome() Outcome {
+	whys, conds := r.o.doubts()
+	p := &r.pkt
+	o := Outcome{
+		Share: r.o.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
+		Verdict: r.verdict, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
+		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Hops: r.hops, Steps: r.steps, out: p.out, ct: r.ct,
+	}
+	if r.verdict == Unknown || len(conds) > 0 {
+		o.Certain = false
+	}
+	if len(whys) > 0 && r.verdict == Unknown {
+		o.Doubts = whys
+	}
+	return o
+}
+
+func addrsText(a netip.Addr, via netip.Addr, dev string) string {
+	parts := []string{a.String()}
+	if via.IsValid() {
+		parts = append(parts, "via "+via.String())
+	}
+	if dev != "" {
+		parts = append(parts, "dev "+dev)
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,135 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+
+	"portolan/netfilter"
+)
+
+// target carries out a rule's target other than jumps and RETURN. ended is set
+// when the walk of the table is over although fate is goOn.
+func (r *run) target(c *netfilter.Chain, n int, rule *netfilter.Rule) fate {
+	p := &r.pkt
+	switch t := rule.Target.(type) {
+	case nil:
+		r.step(c, n, rule, ActCount, "", "")
+	case netfilter.Accept:
+		r.step(c, n, rule, ActAccept, "", "")
+		r.ended = true
+	case netfilter.Drop:
+		r.step(c, n, rule, ActDrop, "", "")
+		r.end(Dropped, r.ruleReason("drops it", c, n, rule))
+		return stop
+	case netfilter.Reject:
+		r.step(c, n, rule, ActReject, t.With, rejectNote(t.With))
+		r.end(Rejected, r.ruleReason("rejects it with "+t.With, c, n, rule))
+		return stop
+	case netfilter.Translate:
+		return r.translate(c, n, rule, t)
+	case netfilter.SetMark:
+		mark := t.Apply(p.mark)
+		r.step(c, n, rule, ActMark, fmt.Sprintf("0x%x", mark), markNote(t))
+		p.mark = mark
+	case netfilter.SetConnMark:
+		r.connMark(c, n, rule, t)
+	case netfilter.CT:
+		if t.NoTrack && r.ct.state == 0 {
+			r.ct.state = netfilter.StateUntracked
+		}
+		r.step(c, n, rule, ActContinue, "CT", map[bool]string{true: "the packet is not tracked: no NAT"}[t.NoTrack])
+	case netfilter.TProxy:
+		p.mark = p.mark&^t.Mask ^ t.Value
+		r.step(c, n, rule, ActTProxy, endpoint(t.Addr, t.Port), "")
+		r.assumed.add("a local socket listens for TPROXY")
+		r.ended = true
+	case netfilter.NFQueue:
+		return r.queue(c, n, rule, t)
+	case netfilter.Log:
+		r.step(c, n, rule, ActContinue, t.Kind, "")
+	case netfilter.Note:
+		r.step(c, n, rule, ActContinue, t.Name, "")
+	case netfilter.SetChange:
+		r.step(c, n, rule, ActContinue, "SET", "")
+	case netfilter.Unknown:
+		return r.unknownTarget(c, n, rule, t)
+	default:
+		panic(fmt.Sprintf("trace: no meaning for target %T", t))
+	}
+	return goOn
+}
+
+// ruleReason names a deciding rule: table, chain, number, and its comment.
+func (r *run) ruleReason(does string, c *netfilter.Chain, n int, rule *netfilter.Rule) string {
+	s := fmt.Sprintf("rule %d of %s %s %s", n, r.tab.Name, c.Name, does)
+	if text := rule.Comment(); text != "" {
+		s += ": " + text
+	}
+	return s
+}
+
+func rejectNote(with string) string {
+	switch {
+	case strings.HasSuffix(with, "port-unreachable"):
+		return "the client sees: connection refused"
+	case with == "tcp-reset":
+		return "the client sees: connection reset"
+	}
+	return "the client gets an ICMP error"
+}
+
+// markNote says in words what an xmark does, which the saved form hides.
+func markNote(m netfilter.SetMark) string {
+	switch {
+	case m.Mask == 0xffffffff:
+		return fmt.Sprintf("sets the mark to 0x%x", m.Value)
+	case m.Mask == 0:
+		return fmt.Sprintf("toggles bit 0x%x: set before, it is cleared now, so that the packet is not masqueraded again when it passes POSTROUTING once more", m.Value)
+	case m.Mask == m.Value:
+		return fmt.Sprintf("sets bit 0x%x", m.Value)
+	case m.Value == 0:
+		return fmt.Sprintf("clears bits 0x%x", m.Mask)
+	}
+	return fmt.Sprintf("mark = (mark & ~0x%x) xor 0x%x", m.Mask, m.Value)
+}
+
+func (r *run) connMark(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.SetConnMark) {
+	if !r.tracked() {
+		r.step(c, n, rule, ActContinue, "CONNMARK", "the packet has no conntrack entry")
+		return
+	}
+	switch t.Op {
+	case netfilter.ConnMarkSet:
+		r.ct.mark = r.ct.mark&^t.CTMask ^ t.Value
+	case netfilter.ConnMarkSave:
+		r.ct.mark = r.ct.mark&^t.CTMask ^ r.pkt.mark&t.NFMask
+	case netfilter.ConnMarkRestore:
+		r.pkt.mark = r.pkt.mark&^t.NFMask ^ r.ct.mark&t.CTMask
+	}
+	r.step(c, n, rule, ActContinue, "CONNMARK", fmt.Sprintf("connection mark 0x%x, packet mark 0x%x", r.ct.mark, r.pkt.mark))
+}
+
+// queue: a program decides, unless none listens and bypass accepts.
+func (r *run) queue(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.NFQueue) fate {
+	r.step(c, n, rule, ActQueue, "NFQUEUE", "a program decides")
+	if t.Bypass && !r.o.unsure("queue", "rule "+fmt.Sprint(n)+" of "+c.Name+": whether a program listens on the queue is not known") {
+		r.ended = true
+		return goOn
+	}
+	r.end(Unknown, "a program that listens on a queue decides")
+	return stop
+}
+
+// unknownTarget may do anything: one branch goes on, the other ends.
+func (r *run) unknownTarget(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Unknown) fate {
+	why := "the target " + strings.TrimSpace(t.Module+" "+strings.TrimPrefix(t.Text, t.Module)) + " is not understood"
+	if t.Why != "" {
+		why += " (" + t.Why + ")"
+	}
+	r.step(c, n, rule, ActUnknown, t.Module, why)
+	if r.o.unsure("", fmt.Sprintf("%s %s rule %d: %s", r.tab.Name, c.Name, n, why)) {
+		return goOn
+	}
+	r.end(Unknown, why)
+	return stop
+}

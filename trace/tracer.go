@@ -1,0 +1,194 @@
+package trace
+
+import (
+	"math/big"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"portolan/netfilter"
+)
+
+// Options change how a Tracer explains.
+type Options struct {
+	// Names maps chain names to Service or endpoint names. Chains that are
+	// not in it are named from comments and hashes.
+	Names map[string]string
+	// Reply also follows the answer back through the host.
+	Reply bool
+	// MaxBranches bounds the paths that are followed; 0 stands for 20,000.
+	MaxBranches int
+}
+
+// Tracer answers questions about one host. It is immutable and safe for
+// concurrent use.
+type Tracer struct {
+	host   *netfilter.Host
+	fib    *netfilter.FIB
+	opt    Options
+	hooks  map[hookKey][]*netfilter.Table
+	chains map[*netfilter.Chain]*index
+	flows  map[flowKey]int
+}
+
+type hookKey struct {
+	family netfilter.Family
+	hook   netfilter.Hook
+}
+
+type flowKey struct {
+	proto uint8
+	tuple netfilter.Tuple
+}
+
+// New prepares a host for tracing: routes and long chains are indexed, which
+// takes time in proportion to the number of rules.
+func New(h *netfilter.Host, o Options) *Tracer {
+	if o.MaxBranches == 0 {
+		o.MaxBranches = 20000
+	}
+	t := &Tracer{host: h, fib: netfilter.NewFIB(h), opt: o, hooks: map[hookKey][]*netfilter.Table{}, chains: map[*netfilter.Chain]*index{}}
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		for _, hook := range netfilter.Hooks {
+			t.hooks[hookKey{f, hook}] = h.AtHook(f, hook)
+		}
+	}
+	for _, table := range h.Tables {
+		for _, c := range table.Chains() {
+			if len(c.Rules) >= indexFrom {
+				t.chains[c] = newIndex(c)
+			}
+		}
+	}
+	t.flows = make(map[flowKey]int, 2*len(h.Flows))
+	for i, e := range h.Flows {
+		t.flows[flowKey{e.Proto, e.Reply}] = i
+		t.flows[flowKey{e.Proto, e.Orig}] = i
+	}
+	return t
+}
+
+// Host is the host the tracer was made for.
+func (t *Tracer) Host() *netfilter.Host { return t.host }
+
+// Trace follows a flow along every way it can go.
+func (t *Tracer) Trace(f Flow) Answer {
+	if f.TTL == 0 {
+		f.TTL = 64
+	}
+	a := Answer{Flow: f}
+	o := &oracle{}
+	assumed := &notes{}
+	merged := map[string]int{}
+	covered := new(big.Rat)
+	for n := 0; ; n++ {
+		if n == t.opt.MaxBranches {
+			rest := new(big.Rat).Sub(one, covered)
+			a.Outcomes = append(a.Outcomes, Outcome{Share: rest, Verdict: Unknown, Src: f.Src, SrcPort: f.SrcPort, Dst: f.Dst, DstPort: f.DstPort, Proto: f.Proto,
+				Reason: "more than " + strconv.Itoa(n) + " ways to go: the others were not followed"})
+			break
+		}
+		r := &run{t: t, o: o, assumed: assumed}
+		r.start(f)
+		out := r.outcome()
+		a.Entry, a.In = r.entry, r.arrival
+		covered.Add(covered, out.Share)
+		k := out.key()
+		if i, ok := merged[k]; ok {
+			same := &a.Outcomes[i]
+			same.Share = new(big.Rat).Add(same.Share, out.Share)
+			same.Certain = same.Certain && out.Certain
+		} else {
+			merged[k] = len(a.Outcomes)
+			a.Outcomes = append(a.Outcomes, out)
+		}
+		if !o.advance() {
+			break
+		}
+	}
+	slices.SortStableFunc(a.Outcomes, func(x, y Outcome) int { return y.Share.Cmp(x.Share) })
+	for i := range a.Outcomes {
+		t.describe(&a.Outcomes[i])
+		if t.opt.Reply {
+			a.Outcomes[i].Reply = t.reply(f, &a.Outcomes[i], assumed)
+		}
+	}
+	a.Assumptions = assumed.list
+	return a
+}
+
+// key tells outcomes apart that differ in verdict, addresses or steps.
+func (o *Outcome) key() string {
+	var b strings.Builder
+	b.WriteString(o.Verdict.String())
+	for _, s := range []string{endpoint(o.Src, o.SrcPort), endpoint(o.Dst, o.DstPort), o.Reason} {
+		b.WriteByte(' ')
+		b.WriteString(s)
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		b.WriteByte('\n')
+		b.WriteString(s.Table)
+		b.WriteByte(byte('0' + s.Hook))
+		b.WriteByte(byte('0' + s.Variant))
+		b.WriteString(s.Chain)
+		b.WriteByte('/')
+		b.WriteString(strconv.Itoa(s.Rule))
+	}
+	return b.String()
+}
+
+// notes is a list of assumptions without repetition.
+type notes struct {
+	list []string
+	seen map[string]bool
+}
+
+func (n *notes) add(s string) {
+	if n.seen[s] {
+		return
+	}
+	if n.seen == nil {
+		n.seen = map[string]bool{}
+	}
+	n.seen[s] = true
+	n.list = append(n.list, s)
+}
+
+// indexFrom is the number of rules from which a chain gets an index.
+const indexFrom = 16
+
+// index finds the rules of a long chain that can match: those for one exact
+// destination, those for one destination port, and the rest. A rule that the
+// index leaves out fails at -d or --dport, before any match with a side
+// effect.
+type index struct {
+	byDst  map[netip.Addr][]int32
+	byPort map[uint16][]int32
+	rest   []int32
+}
+
+func newIndex(c *netfilter.Chain) *index {
+	ix := &index{byDst: map[netip.Addr][]int32{}, byPort: map[uint16][]int32{}}
+	for i := range c.Rules {
+		ms := c.Rules[i].Matches
+		if p, ok := exactDst(ms); ok {
+			ix.byDst[p] = append(ix.byDst[p], int32(i))
+		} else if p, ok := exactPort(ms); ok {
+			ix.byPort[p] = append(ix.byPort[p], int32(i))
+		} else {
+			ix.rest = append(ix.rest, int32(i))
+		}
+	}
+	return ix
+}
+
+// candidates lists the rules that may match, in order.
+func (ix *index) candidates(p *packet, buf []int32) []int32 {
+	buf = append(buf[:0], ix.rest...)
+	buf = append(buf, ix.byDst[p.dst]...)
+	buf = append(buf, ix.byPort[p.dport]...)
+	slices.Sort(buf)
+	return buf
+}

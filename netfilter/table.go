@@ -118,6 +118,9 @@ type Chain struct {
 	Policy   Policy
 	Counters Counters
 	Rules    []Rule
+	// References is what a listing says of the jumps to the chain, 0 if it
+	// does not; an excerpt may lack some of them.
+	References int
 }
 
 // Rule is one line of a chain: when all Matches are true, Target applies. A

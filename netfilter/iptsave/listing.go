@@ -60,6 +60,7 @@ type listedChain struct {
 	head   string
 	policy netfilter.Policy
 	count  netfilter.Counters
+	refs   int
 	rules  []netfilter.Rule
 }
 
@@ -127,6 +128,9 @@ func (l *listing) chain(line string) error {
 				return err
 			}
 		}
+	}
+	if len(f) == 2 && f[1] == "references" {
+		c.refs, _ = strconv.Atoi(f[0])
 	}
 	l.columns = false
 	n := len(l.sections)
@@ -303,7 +307,7 @@ func (l *listing) place(s *section, family netfilter.Family, tables map[string]*
 		if lc.policy != netfilter.NoPolicy {
 			c.Policy = lc.policy
 		}
-		c.Counters = lc.count
+		c.Counters, c.References = lc.count, lc.refs
 		c.Rules = append(c.Rules, lc.rules...)
 	}
 	if l.opt.Table == "" {

@@ -42,7 +42,7 @@ func TestChanges(t *testing.T) {
 			{"the first one killed", extraService, []string{"10.244.1.42"}, "extra-1", "answered extra-2"},
 			{"no endpoints again", extraService, nil, "", "refused"},
 			{"an endpoint again", extraService, []string{"10.244.1.42"}, "", "answered extra-2"},
-			{"no Service any more", "", nil, "", "timeout"},
+			{"no Service any more", "", nil, "", "unreachable"},
 		} {
 			if step.kill != "" {
 				if err := c.Pod(step.kill).Kill(); err != nil {

@@ -78,7 +78,7 @@ func TestCleanup(t *testing.T) {
 				}
 			}
 		}
-		if o := c.try(c.Client, lab.Call{Proto: "tcp", To: web, Timeout: silence}); o.Verdict != lab.TimedOut {
+		if o := c.try(c.Client, lab.Call{Proto: "tcp", To: web, Timeout: patience}); o.Verdict != lab.Unreachable {
 			t.Errorf("Service after cleanup: %v", o)
 		}
 		c.count("cleanup", 2)

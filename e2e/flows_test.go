@@ -51,7 +51,7 @@ func (c *cluster) check(f flow) error {
 	switch f.verdict {
 	case lab.TimedOut:
 		call.Timeout, tries = silence, 2
-	case lab.Refused:
+	case lab.Refused, lab.Unreachable:
 		tries = 3
 	}
 	answered := map[string]int{}

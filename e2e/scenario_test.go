@@ -192,6 +192,8 @@ func parseFlow(line string) (flow, error) {
 		f.verdict = lab.Refused
 	case word[4] == "timeout" && len(word) == 5:
 		f.verdict = lab.TimedOut
+	case word[4] == "unreachable" && len(word) == 5:
+		f.verdict = lab.Unreachable
 	case word[4] == "answered" && len(word) == 7:
 		f.verdict, f.seen = lab.Answered, word[6]
 		pods := word[5]

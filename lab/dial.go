@@ -17,10 +17,11 @@ import (
 type Verdict int
 
 const (
-	TimedOut Verdict = iota // nothing came back
-	Answered                // a pod said its name
-	Refused                 // an ICMP port unreachable or a TCP reset came back
-	Failed                  // anything else; Outcome.Err says what
+	TimedOut    Verdict = iota // nothing came back
+	Answered                   // a pod said its name
+	Refused                    // an ICMP port unreachable or a TCP reset came back
+	Unreachable                // another ICMP error: no node answers for the address, or the pod is gone
+	Failed                     // anything else; Outcome.Err says what
 )
 
 func (v Verdict) String() string {
@@ -31,6 +32,8 @@ func (v Verdict) String() string {
 		return "answered"
 	case Refused:
 		return "refused"
+	case Unreachable:
+		return "unreachable"
 	case Failed:
 		return "failed"
 	}
@@ -171,6 +174,9 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Outcome{Verdict: Refused, Err: err}
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EACCES):
+		// Prohibited is EHOSTUNREACH in IPv4 and EACCES in IPv6.
+		return Outcome{Verdict: Unreachable, Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return Outcome{Verdict: TimedOut, Err: err}
 	}

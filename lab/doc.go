@@ -17,5 +17,5 @@
 // Every address has an IPv6 sibling. Nodes know plain routes to each other's pod
 // networks; the client sends what it wants of the Service networks to one node,
 // node1 unless the topology says otherwise. A packet that no node answers for
-// leaves by the default route to the client and dies there in silence.
+// leaves by the default route to a gateway, which says that it is prohibited.
 package lab

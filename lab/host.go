@@ -155,18 +155,32 @@ func (h *Host) plug(bridge, port string, hairpin bool, other *Host, addrs ...net
 
 // route sends a network to a gateway; a zero network is the default route.
 func (h *Host) route(to netip.Prefix, via netip.Addr) error {
-	r := &netlink.Route{Gw: net.IP(via.AsSlice())}
+	r := &netlink.Route{Gw: net.IP(via.AsSlice()), Dst: everything(via)}
 	if to.IsValid() {
 		r.Dst = ipNet(to)
-	} else if via.Is6() {
-		r.Dst = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
-	} else {
-		r.Dst = &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 	}
 	if err := h.links.RouteAdd(r); err != nil {
 		return fmt.Errorf("lab: host %s: route to %v via %v: %w", h.Name, to, via, err)
 	}
 	return nil
+}
+
+// prohibit makes the host answer with an ICMP error, administratively prohibited,
+// what it would forward and has no other route for. Unlike "unreachable" that also
+// ends the waiting of a UDP socket.
+func (h *Host) prohibit(like netip.Addr) error {
+	if err := h.links.RouteAdd(&netlink.Route{Dst: everything(like), Type: unix.RTN_PROHIBIT}); err != nil {
+		return fmt.Errorf("lab: host %s: prohibit: %w", h.Name, err)
+	}
+	return nil
+}
+
+// everything is the network of all addresses of the family of like.
+func everything(like netip.Addr) *net.IPNet {
+	if like.Is4() {
+		return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+	}
+	return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
 }
 
 // Do runs fn on a thread inside the host's network namespace: sockets that fn

@@ -18,6 +18,7 @@ type Lab struct {
 	home      *os.File
 	dir       string // lock files and links to programs; the only thing outside the kernel
 	fabric    Host   // the switch
+	gateway   Host   // see addGateway
 	nodes     []*Node
 	switchNow int // ports of the switch so far
 
@@ -64,8 +65,11 @@ func (l *Lab) build(t Topology) error {
 	if err := l.join(l.Client); err != nil {
 		return err
 	}
+	if err := l.addGateway(); err != nil {
+		return err
+	}
 	for _, spec := range t.Nodes {
-		if err := l.addNode(spec, t.Client); err != nil {
+		if err := l.addNode(spec); err != nil {
 			return err
 		}
 	}
@@ -93,7 +97,26 @@ func (l *Lab) join(h *Host) error {
 	return nil
 }
 
-func (l *Lab) addNode(spec NodeSpec, client []netip.Addr) error {
+// addGateway makes the way out of the lab. It leads nowhere, and says so: whoever
+// sends a packet that no node answers for hears that it is prohibited, which tells
+// it from one that a node dropped.
+func (l *Lab) addGateway() error {
+	var err error
+	if l.gateway, err = l.newHost("gateway", GatewayAddrs, router...); err != nil {
+		return err
+	}
+	if err := l.join(&l.gateway); err != nil {
+		return err
+	}
+	for _, family := range SwitchNetworks {
+		if err := l.gateway.prohibit(family.Addr()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) addNode(spec NodeSpec) error {
 	host, err := l.newHost(spec.Name, spec.Addrs, router...)
 	if err != nil {
 		return err
@@ -111,8 +134,8 @@ func (l *Lab) addNode(spec NodeSpec, client []netip.Addr) error {
 	if err := n.bridge("cni0", addrs...); err != nil {
 		return fmt.Errorf("lab: node %s: %w", spec.Name, err)
 	}
-	for _, family := range SwitchNetworks {
-		if gw := ofFamily(client, family.Addr()); gw.IsValid() && n.Addr(gw).IsValid() {
+	for _, gw := range GatewayAddrs {
+		if n.Addr(gw).IsValid() {
 			if err := n.route(netip.Prefix{}, gw); err != nil {
 				return err
 			}
@@ -121,8 +144,7 @@ func (l *Lab) addNode(spec NodeSpec, client []netip.Addr) error {
 	return nil
 }
 
-// routeAll tells every node and the client where the pods are, and the client
-// where Services are.
+// routeAll tells everybody where the pods are, and the client where Services are.
 func (l *Lab) routeAll(routes []RouteSpec) error {
 	for _, to := range l.nodes {
 		for _, p := range to.pods {
@@ -135,8 +157,11 @@ func (l *Lab) routeAll(routes []RouteSpec) error {
 					return err
 				}
 			}
-			if l.Client.Addr(via).IsValid() {
-				if err := l.Client.route(p, via); err != nil {
+			for _, from := range []*Host{l.Client, &l.gateway} {
+				if !from.Addr(via).IsValid() {
+					continue
+				}
+				if err := from.route(p, via); err != nil {
 					return err
 				}
 			}
@@ -213,6 +238,7 @@ func (l *Lab) Close() error {
 	if l.Client != nil {
 		l.Client.close()
 	}
+	l.gateway.close()
 	l.fabric.close()
 	l.home.Close()
 	if l.dir == "" {

@@ -92,14 +92,19 @@ func TestVerdicts(t *testing.T) {
 				{&node.Host, "udp", "10.96.0.13:80", TimedOut, "", ""},
 				{&node.Host, "tcp", "10.96.0.13:80", TimedOut, "", ""},
 				{l.Client, "tcp", "10.96.0.13:80", TimedOut, "", ""},
-				{l.Client, "tcp", "10.96.0.14:80", TimedOut, "", ""},
+				{l.Client, "tcp", "10.96.0.14:80", Unreachable, "", ""},
+				{l.Client, "udp", "10.96.0.14:80", Unreachable, "", ""},
+				{&node.Host, "tcp", "10.96.0.14:80", Unreachable, "", ""},
+				{&l.Pod("pod-2-1").Host, "udp", "10.96.0.14:80", Unreachable, "", ""},
 				{l.Client, "tcp", "[fd00:96::10]:80", Answered, "pod-1-1", kept},
 				{l.Client, "udp", "[fd00:96::10]:53", Answered, "pod-2-1", "2001:db8::11"},
 				{&l.Pod("pod-1-1").Host, "tcp", "[fd00:96::10]:80", Answered, "pod-1-1", "fd00:244:1::1"},
 				{l.Client, "tcp", "[fd00:96::12]:80", Refused, "", ""},
 				{l.Client, "udp", "[fd00:96::12]:80", Refused, "", ""},
 				{&node.Host, "tcp", "[fd00:96::12]:80", Refused, "", ""},
-				{l.Client, "tcp", "[fd00:96::14]:80", TimedOut, "", ""},
+				{l.Client, "tcp", "[fd00:96::14]:80", Unreachable, "", ""},
+				{l.Client, "udp", "[fd00:96::14]:80", Unreachable, "", ""},
+				{&node.Host, "udp", "[fd00:96::14]:80", Unreachable, "", ""},
 			} {
 				what := fmt.Sprintf("%s %s %s", c.from.Name, c.proto, c.to)
 				missing := strings.Fields(c.pods)

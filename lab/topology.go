@@ -78,6 +78,10 @@ func NumberedPod(name string, i, j int, ports ...uint16) PodSpec {
 	}
 }
 
+// GatewayAddrs are those of the way out of the lab: nodes send there what no route
+// and no rule of theirs is for.
+var GatewayAddrs = []netip.Addr{netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("2001:db8::fe")}
+
 // ClientAddrs are the addresses of the outside client unless a topology has others.
 var ClientAddrs = []netip.Addr{netip.MustParseAddr("192.0.2.200"), netip.MustParseAddr("2001:db8::200")}
 

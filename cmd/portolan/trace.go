@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"portolan/netfilter"
+	"portolan/netfilter/detect"
+	"portolan/netfilter/live"
+	"portolan/trace"
+	"portolan/trace/counters"
+	"portolan/trace/explain"
+)
+
+// nameChains gives the Service terms of chain names from manifests, for trace
+// --manifests: chain name to "namespace/name:port endpoint ip:port" and the
+// like. nil until something sets it.
+var nameChains func(paths []string) (map[string]string, error)
+
+// traceFlags are the flags of trace as they were given.
+type traceFlags struct {
+	src, dst, proto  string
+	in, hook, mark   string
+	local            bool
+	rules, manifests []string
+	host, table      string
+	output           string
+	counters         string
+}
+
+func newTraceCommand() *cobra.Command {
+	var f traceFlags
+	cmd := &cobra.Command{
+		Use:   "trace --src IP[:PORT] --dst IP[:PORT] [flags]",
+		Short: "Follow one packet through the rules of this host, or of a dump, and explain every step",
+		Long: `Trace follows a packet hook by hook: which rules match, what they change, how it
+is routed, where it ends, and how the answer comes back. Without --rules it
+reads the live kernel of the current network namespace. --rules takes files of
+iptables-save, iptables -S, iptables -L -nv, ipset save, conntrack -L, ip addr,
+ip route, route -n, ip rule, sysctl -a, recognised by content; together they
+make one host. --host describes what is not at hand.
+
+Random choices branch and carry their share. What cannot be known makes the
+answer uncertain and says why.
+
+Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
+2 when it cannot tell.`,
+		Example: `  portolan trace --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
+  portolan trace --src 192.0.2.1 --dst 172.22.7.89:31532 --in eth0 --rules node.save --host node.yaml
+  portolan trace --counters before.txt after.txt`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case f.counters != "" && len(args) != 1:
+				return fmt.Errorf("trace: --counters takes two files: --counters BEFORE AFTER")
+			case f.counters == "" && len(args) > 0:
+				return fmt.Errorf("trace: unexpected argument %q", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.counters != "" {
+				return runCounters(cmd, f, args[0])
+			}
+			return runTrace(cmd, f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.src, "src", "", "source `IP[:PORT]`")
+	fl.StringVar(&f.dst, "dst", "", "destination `IP[:PORT]`")
+	fl.StringVar(&f.proto, "proto", "", "tcp, udp, sctp or icmp (default tcp, or icmp when --dst has no port)")
+	fl.StringVar(&f.in, "in", "", "interface the packet arrives by")
+	fl.BoolVar(&f.local, "local", false, "a process of this host sends the packet")
+	fl.StringVar(&f.hook, "hook", "", "enter at prerouting or output, whoever made the packet")
+	fl.StringVar(&f.mark, "mark", "", "mark of the packet, decimal or 0x")
+	fl.StringArrayVar(&f.rules, "rules", nil, "`FILE` or folder to read instead of the live kernel (repeatable)")
+	fl.StringVar(&f.host, "host", "", "`FILE` that describes the host: interfaces, routes, sysctls")
+	fl.StringVar(&f.table, "table", "", "table that an iptables -S or -L text is of")
+	fl.StringArrayVar(&f.manifests, "manifests", nil, "`PATH` of manifests to take Service names from (repeatable)")
+	fl.StringVarP(&f.output, "output", "o", "text", "text, json or dot")
+	fl.StringVar(&f.counters, "counters", "", "compare the counters of two dumps: --counters `BEFORE` AFTER")
+	return cmd
+}
+
+func runTrace(cmd *cobra.Command, f traceFlags) error {
+	flow, note, err := f.flow()
+	if err != nil {
+		return err
+	}
+	if f.output != "text" && f.output != "json" && f.output != "dot" {
+		return fmt.Errorf("trace: -o %s is neither text, json nor dot", f.output)
+	}
+	host, err := f.readHost(cmd.Context())
+	if err != nil {
+		return err
+	}
+	opt := trace.Options{Reply: true}
+	if len(f.manifests) > 0 {
+		if nameChains == nil {
+			return errors.New("trace: --manifests: this build cannot name chains from manifests")
+		}
+		if opt.Names, err = nameChains(f.manifests); err != nil {
+			return fmt.Errorf("trace: naming chains: %w", err)
+		}
+	}
+	t := trace.New(host, opt)
+	a := t.Trace(flow)
+	if note != "" {
+		a.Assumptions = append([]string{note}, a.Assumptions...)
+	}
+	a.Assumptions = append(a.Assumptions, host.Warnings...)
+	out := explain.Text(t, a)
+	switch f.output {
+	case "json":
+		b, err := explain.JSON(t, a)
+		if err != nil {
+			return err
+		}
+		out = string(b)
+	case "dot":
+		out = explain.Dot(t, a)
+	}
+	if _, err := fmt.Fprint(cmd.OutOrStdout(), out); err != nil {
+		return fmt.Errorf("trace: writing the answer: %w", err)
+	}
+	return traceExit(a)
+}
+
+// traceExit is bad news when some packets are lost, and cannot tell when what
+// is not known decides between different ends.
+func traceExit(a trace.Answer) error {
+	lost, ends := false, map[string]bool{}
+	doubt := false
+	for _, o := range a.Outcomes {
+		if o.Share.Sign() == 0 {
+			continue
+		}
+		if o.Verdict == trace.Unknown {
+			return exitError{code: exitCannotTell}
+		}
+		lost = lost || o.Verdict.Lost()
+		doubt = doubt || !o.Certain
+		ends[o.Verdict.String()+" "+o.Dst.String()+" "+strconv.Itoa(int(o.DstPort))] = true
+	}
+	switch {
+	case doubt && len(ends) > 1:
+		return exitError{code: exitCannotTell}
+	case lost:
+		return exitError{code: exitBadNews}
+	}
+	return nil
+}
+
+// flow makes the flow of the flags; note is an assumption it had to make.
+func (f traceFlags) flow() (flow trace.Flow, note string, err error) {
+	if f.src == "" || f.dst == "" {
+		return flow, "", errors.New("trace: --src and --dst are needed, for example --src 10.244.0.9 --dst 10.96.0.10:53")
+	}
+	if flow.Src, flow.SrcPort, err = addrPort("--src", f.src); err != nil {
+		return flow, "", err
+	}
+	if flow.Dst, flow.DstPort, err = addrPort("--dst", f.dst); err != nil {
+		return flow, "", err
+	}
+	if flow.Src.Is4() != flow.Dst.Is4() {
+		return flow, "", fmt.Errorf("trace: --src %s and --dst %s are of different IP families", f.src, f.dst)
+	}
+	proto := strings.ToLower(f.proto)
+	switch {
+	case proto == "" && flow.DstPort == 0:
+		proto, note = "icmp", "--dst has no port, so the packet is an ICMP echo request"
+	case proto == "":
+		proto = "tcp"
+	}
+	switch proto {
+	case "tcp", "udp", "sctp":
+	case "icmp", "icmpv6":
+		proto = "icmp"
+		if flow.Dst.Is6() {
+			proto = "icmpv6"
+		}
+		if flow.SrcPort != 0 || flow.DstPort != 0 {
+			return flow, "", errors.New("trace: icmp has no ports")
+		}
+	default:
+		return flow, "", fmt.Errorf("trace: --proto %s is neither tcp, udp, sctp nor icmp", f.proto)
+	}
+	flow.Proto, _ = netfilter.ProtoByName(proto)
+	flow.In, flow.Local = f.in, f.local
+	switch f.hook {
+	case "":
+	case "prerouting":
+		flow.Hook = netfilter.Prerouting
+	case "output":
+		flow.Hook = netfilter.Output
+	default:
+		return flow, "", fmt.Errorf("trace: --hook %s is neither prerouting nor output", f.hook)
+	}
+	if f.in != "" && (f.local || flow.Hook == netfilter.Output) {
+		return flow, "", errors.New("trace: a packet that arrives --in an interface is not sent by this host")
+	}
+	if f.local && flow.Hook == netfilter.Prerouting {
+		return flow, "", errors.New("trace: a --local packet does not enter at prerouting")
+	}
+	if f.mark != "" {
+		n, err := strconv.ParseUint(f.mark, 0, 32)
+		if err != nil {
+			return flow, "", fmt.Errorf("trace: --mark %s is no number of 32 bits", f.mark)
+		}
+		flow.Mark = uint32(n)
+	}
+	return flow, note, nil
+}
+
+func addrPort(flag, s string) (netip.Addr, uint16, error) {
+	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return a.Unmap(), 0, nil
+	}
+	ap, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return netip.Addr{}, 0, fmt.Errorf("trace: %s %s is neither IP nor IP:PORT (IPv6 with a port is [IP]:PORT)", flag, s)
+	}
+	return ap.Addr().Unmap(), ap.Port(), nil
+}
+
+// readHost reads the dump, or the live kernel.
+func (f traceFlags) readHost(ctx context.Context) (*netfilter.Host, error) {
+	if f.table != "" && netfilter.TableHooks(f.table) == nil {
+		return nil, fmt.Errorf("trace: --table %s is none of %s", f.table, strings.Join(netfilter.TableNames, ", "))
+	}
+	if len(f.rules) == 0 {
+		if f.host != "" {
+			return nil, errors.New("trace: --host describes the host of --rules; without --rules the live kernel is read")
+		}
+		return live.Read(ctx, live.Options{})
+	}
+	texts, err := detect.Read(f.rules...)
+	if err != nil {
+		return nil, err
+	}
+	if f.host != "" {
+		described, err := detect.Read(f.host)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range described {
+			if k := detect.KindOf(d.Text); k != detect.HostFile {
+				return nil, fmt.Errorf("trace: --host %s is %s, not a description of a host", d.Name, k)
+			}
+		}
+		texts = append(texts, described...)
+	}
+	return detect.Host(detect.Options{Table: f.table}, texts...)
+}
+
+// runCounters compares two dumps; it is bad news when the sums are wrong.
+func runCounters(cmd *cobra.Command, f traceFlags, after string) error {
+	read := func(path string) (*netfilter.Host, error) {
+		texts, err := detect.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		return detect.Host(detect.Options{Table: f.table}, texts...)
+	}
+	a, err := read(f.counters)
+	if err != nil {
+		return err
+	}
+	b, err := read(after)
+	if err != nil {
+		return err
+	}
+	rep := counters.Diff(a, b)
+	if f.output == "json" {
+		err = counters.WriteJSON(cmd.OutOrStdout(), rep)
+	} else {
+		_, err = fmt.Fprint(cmd.OutOrStdout(), counters.Text(rep))
+	}
+	if err != nil {
+		return fmt.Errorf("trace: writing the comparison: %w", err)
+	}
+	for _, s := range rep.Sums {
+		if !s.OK {
+			return exitError{code: exitBadNews}
+		}
+	}
+	return nil
+}

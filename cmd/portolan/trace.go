@@ -18,11 +18,6 @@ import (
 	"portolan/trace/explain"
 )
 
-// nameChains gives the Service terms of chain names from manifests, for trace
-// --manifests: chain name to "namespace/name:port endpoint ip:port" and the
-// like. nil until something sets it.
-var nameChains func(paths []string) (map[string]string, error)
-
 // traceFlags are the flags of trace as they were given.
 type traceFlags struct {
 	src, dst, proto  string
@@ -101,10 +96,7 @@ func runTrace(cmd *cobra.Command, f traceFlags) error {
 	}
 	opt := trace.Options{Reply: true}
 	if len(f.manifests) > 0 {
-		if nameChains == nil {
-			return errors.New("trace: --manifests: this build cannot name chains from manifests")
-		}
-		if opt.Names, err = nameChains(f.manifests); err != nil {
+		if opt.Names, err = nameChains(cmd.Context(), f.manifests); err != nil {
 			return fmt.Errorf("trace: naming chains: %w", err)
 		}
 	}

@@ -72,7 +72,7 @@ func defaultCalls(t lab.Topology, endpoints int) []Call {
 		return netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(port))
 	}
 	calls := []Call{
-		{fmt.Sprintf("ClusterIP, %d endpoints", endpoints), last, "tcp", at(webIP, 80), answered},
+		{"ClusterIP, " + plural(endpoints, "endpoint"), last, "tcp", at(webIP, 80), answered},
 		{"  the same in IPv6", last, "tcp", at(webIP6, 80), answered},
 		{"  the same in UDP", last, "udp", at(webIP, 80), answered},
 		{"  from a node", nodes[0].Name, "tcp", at(webIP, 80), answered},
@@ -88,6 +88,13 @@ func defaultCalls(t lab.Topology, endpoints int) []Call {
 		calls = append(calls, Call{"  at a node without endpoint", "client", "tcp", netip.AddrPortFrom(nodes[1].Addrs[0], localNodePort), timeout})
 	}
 	return calls
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // serviceObject writes a Service of port 80, TCP and UDP.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,15 +62,61 @@ func TestChanges(t *testing.T) {
 	})
 }
 
+// TestRollingUpdate: while a pod takes the place of another, which first terminates
+// and then drains, no connection to the Service fails.
+func TestRollingUpdate(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b portolan) {
+		c := newCluster(t, b, baseScenario(t))
+		const address = "10.96.0.12:80"
+		for i, name := range []string{"old", "new"} {
+			if _, err := c.AddPod(lab.NumberedPod(name, i+1, 31, 8080)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const oldIP, newIP = "10.244.1.41", "10.244.2.41"
+		c.apply(map[string][]byte{"extra.yaml": extraManifests(extraService, []string{oldIP})})
+		if err := c.settles(address, "answered old"); err != nil {
+			t.Fatal(err)
+		}
+		traffic := c.trafficTo([]route{{"client", address}, {"pod:visitor-1", address}, {"node2", address}})
+		terminating := strings.Replace(string(extraManifests(extraService, []string{newIP, oldIP})),
+			oldIP+"], conditions: {ready: true}", oldIP+"], conditions: {ready: false, serving: true, terminating: true}", 1)
+		c.apply(map[string][]byte{"extra.yaml": []byte(terminating)})
+		if err := c.settles(address, "answered new"); err != nil {
+			t.Error(err)
+		}
+		// The other node may be behind; a pod that waits some time before it drains, as
+		// pods do with preStop, waits for that. Here its last answer tells.
+		if err := c.settlesFrom("node2", address, "answered new"); err != nil {
+			t.Error(err)
+		}
+		if err := c.Pod("old").Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.apply(map[string][]byte{"extra.yaml": extraManifests(extraService, []string{newIP})})
+		if err := c.settles(address, "answered new"); err != nil {
+			t.Error(err)
+		}
+		if err := traffic(); err != nil {
+			t.Errorf("meanwhile: %v", err)
+		}
+		c.count("changes", 3)
+	})
+}
+
 // settles polls an address from the client until all of several tries in a row are
 // as wanted.
 func (c *cluster) settles(address, want string) error {
+	return c.settlesFrom("client", address, want)
+}
+
+func (c *cluster) settlesFrom(from, address, want string) error {
 	deadline := time.Now().Add(20 * time.Second)
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	to := netip.MustParseAddrPort(address)
 	for right := 0; right < 3; {
-		o := c.try(c.Client, lab.Call{Proto: "tcp", To: to, Timeout: silence})
+		o := c.try(c.host(from), lab.Call{Proto: "tcp", To: to, Timeout: silence})
 		got := o.Verdict.String()
 		if o.Verdict == lab.Answered {
 			got += " " + o.Pod
@@ -80,7 +127,7 @@ func (c *cluster) settles(address, want string) error {
 		}
 		right = 0
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s: %v, want %s", address, o, want)
+			return fmt.Errorf("%s to %s: %v, want %s", from, address, o, want)
 		}
 		<-pause.C
 	}

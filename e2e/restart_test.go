@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"portolan/lab"
 )
@@ -59,12 +60,16 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// traffic calls from three places without a break until the returned function is
-// called, which tells of the first call that failed.
+// traffic calls the Service "web" from three places, see trafficTo.
 func (c *cluster) traffic() func() error {
-	calls := []struct{ from, to string }{
-		{"client", "192.0.2.11:30080"}, {"pod:visitor-1", "10.96.0.10:80"}, {"node2", "[fd00:96::10]:80"},
-	}
+	return c.trafficTo([]route{{"client", "192.0.2.11:30080"}, {"pod:visitor-1", "10.96.0.10:80"}, {"node2", "[fd00:96::10]:80"}})
+}
+
+type route struct{ from, to string }
+
+// trafficTo calls again and again until the returned function is called, which tells
+// of the first call that failed. The pace leaves the machine to others, too.
+func (c *cluster) trafficTo(calls []route) func() error {
 	ended := make(chan struct{})
 	errs := make([]error, len(calls))
 	made := make([]int, len(calls))
@@ -72,6 +77,8 @@ func (c *cluster) traffic() func() error {
 	for i, call := range calls {
 		from := c.host(call.from)
 		callers.Go(func() {
+			pace := time.NewTicker(2 * time.Millisecond)
+			defer pace.Stop()
 			for errs[i] == nil {
 				o := from.Dial("tcp", netip.MustParseAddrPort(call.to), patience)
 				made[i]++
@@ -81,7 +88,7 @@ func (c *cluster) traffic() func() error {
 				select {
 				case <-ended:
 					return
-				default:
+				case <-pace.C:
 				}
 			}
 		})

@@ -47,8 +47,9 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 	errs := make([]error, len(l.Nodes()))
 	stops := make([]func() error, len(l.Nodes()))
 	for i, n := range l.Nodes() {
-		c.logs[n.Name] = &logBuffer{}
-		starting.Go(func() { stops[i], errs[i] = b.Start(t.Context(), n, c.dir, s.args, c.logs[n.Name]) })
+		log := &logBuffer{}
+		c.logs[n.Name] = log
+		starting.Go(func() { stops[i], errs[i] = b.Start(t.Context(), n, c.dir, s.args, log) })
 	}
 	starting.Wait()
 	for i, n := range l.Nodes() {

@@ -12,7 +12,7 @@ import (
 // Apply writes the plan with one iptables-restore. A refused line comes back as
 // a *dataplane.Refusal that names its object, if the program named the line.
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
-	var in input
+	in := input{batch: b.batch()}
 	in.write(p)
 	done := b.writing()
 	err := b.options.Tool.Restore(ctx, in.buf.Bytes())
@@ -23,7 +23,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	err = fmt.Errorf("iptables: apply: %w", err)
 	var restore *iptables.RestoreError
 	if errors.As(err, &restore) && restore.Refused {
-		return &dataplane.Refusal{Key: keyOf(p, restore.Line), Err: err}
+		return &dataplane.Refusal{Key: keyOf(p, in.batch, restore.Line), Err: err}
 	}
 	return err
 }

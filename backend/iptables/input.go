@@ -17,8 +17,9 @@ func Text(objects []dataplane.Object) string {
 	return PlanText(w.Plan(func(string) bool { return false }))
 }
 
-// PlanText returns the iptables-restore input that writes a plan: exactly what
-// Apply feeds to the program.
+// PlanText returns the iptables-restore input that writes a plan. It is what
+// Apply feeds to the program, but that Apply puts many new chains before it in
+// sections of their own where that is faster.
 func PlanText(p dataplane.Plan) string {
 	var in input
 	in.write(p)
@@ -34,12 +35,15 @@ type input struct {
 	line    int // number of the next line, from 1
 	lookFor int // a line whose key is wanted, 0 for none
 	found   dataplane.Key
+	// batch is how many new chains go into one section; 0 for all. See prepare.
+	batch int
 }
 
 func (in *input) write(p dataplane.Plan) {
 	in.line = 1
 	in.buf.Grow(sizeOf(p))
 	filter, nat, mangle := tableChanges(p, "filter"), tableChanges(p, "nat"), tableChanges(p, "mangle")
+	nat = in.prepare(nat)
 	first, last := filter, []dataplane.Change(nil)
 	if len(nat) > 0 {
 		first, last = inTwoSteps(filter)
@@ -51,8 +55,8 @@ func (in *input) write(p dataplane.Plan) {
 }
 
 // keyOf returns the object that a line of the input is about.
-func keyOf(p dataplane.Plan, line int) dataplane.Key {
-	in := input{lookFor: line}
+func keyOf(p dataplane.Plan, batch, line int) dataplane.Key {
+	in := input{lookFor: line, batch: batch}
 	in.write(p)
 	return in.found
 }

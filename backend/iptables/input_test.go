@@ -52,6 +52,40 @@ func TestTextOfAFirstLoad(t *testing.T) {
 	}
 }
 
+// The last rule of nat KUBE-SERVICES, by where NodePorts answer.
+func TestLastRuleOfServices(t *testing.T) {
+	local := []netip.Addr{addr("127.0.0.1"), addr("192.0.2.10"), addr("192.0.2.9"), addr("::1"), addr("2001:db8::10")}
+	prefixes := func(texts ...string) (out []netip.Prefix) {
+		for _, p := range texts {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		f    service.Family
+		a    service.NodePortAddresses
+		want []string
+	}{
+		{service.IPv4, service.NodePortAddresses{Localhost: true}, []string{" -m addrtype --dst-type LOCAL"}},
+		{service.IPv4, service.NodePortAddresses{}, []string{" -m addrtype --dst-type LOCAL ! -d 127.0.0.0/8"}},
+		{service.IPv6, service.NodePortAddresses{Localhost: true}, []string{" -m addrtype --dst-type LOCAL ! -d ::1/128"}},
+		{service.IPv4, service.NodePortAddresses{Localhost: true, Local: local, Prefixes: prefixes("127.0.0.0/8", "192.0.2.0/24")},
+			[]string{" -d 127.0.0.1", " -d 192.0.2.9", " -d 192.0.2.10"}},
+		{service.IPv4, service.NodePortAddresses{Local: local, Prefixes: prefixes("127.0.0.0/8")}, nil},
+		{service.IPv6, service.NodePortAddresses{Local: local, Prefixes: prefixes("::/1", "2001:db8::/32")}, []string{" -d 2001:db8::10"}},
+	} {
+		var got []string
+		for _, o := range New(Options{Family: c.f}).Base(service.Node{NodePorts: c.a}) {
+			if o.Key.Container == natServices && o.Body != "" {
+				got = append(got, strings.TrimSuffix(strings.TrimPrefix(o.Body, nodePortsComment), " -j KUBE-NODEPORTS"))
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v %+v: %q, want %q", c.f, c.a, got, c.want)
+		}
+	}
+}
+
 // scene is a backend with a Service in a Sync on a Fake.
 type scene struct {
 	t    *testing.T
@@ -186,7 +220,7 @@ func TestKeyOfLine(t *testing.T) {
 	w.Set(dataplane.Owner{Name: "default/web"}, objects)
 	plan := w.Plan(func(string) bool { return false })
 	for i, line := range strings.Split(strings.TrimSuffix(PlanText(plan), "\n"), "\n") {
-		k := keyOf(plan, i+1)
+		k := keyOf(plan, 0, i+1)
 		rule, isRule := strings.CutPrefix(line, "-A ")
 		if isRule != slices.ContainsFunc(objects, func(o dataplane.Object) bool {
 			return o.Key == k && o.Body != "" && chainOf(k.Container)+" "+o.Body == rule
@@ -194,8 +228,53 @@ func TestKeyOfLine(t *testing.T) {
 			t.Errorf("line %d, %s: key %v", i+1, line, k)
 		}
 	}
-	if k := keyOf(plan, 9999); k != (dataplane.Key{}) {
+	if k := keyOf(plan, 0, 9999); k != (dataplane.Key{}) {
 		t.Errorf("key %v of a line that is not there", k)
+	}
+}
+
+// In batches the new chains come first, each leading only to chains before it;
+// the rest is what it is without.
+func TestBatchesLeadOnlyToWhatIsThere(t *testing.T) {
+	b := New(Options{Family: service.IPv4, MasqueradeBit: 14})
+	node, services := everyShape(service.IPv4)
+	var w dataplane.Want
+	w.Set(dataplane.Owner{}, b.Base(node))
+	for _, svc := range services {
+		objects, err := b.Render(node, svc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Set(dataplane.Owner{Name: svc.Name.String()}, objects)
+	}
+	plan := w.Plan(func(string) bool { return false })
+	in := input{batch: 5}
+	in.write(plan)
+	there := map[string]bool{}
+	lines := strings.Split(strings.TrimSpace(in.buf.String()), "\n")
+	for i, line := range lines {
+		if chain, ok := strings.CutPrefix(line, ":"); ok {
+			chain, _, _ = strings.Cut(chain, " ")
+			there[chain] = true
+		}
+		if target := targetOf(" " + line); strings.HasPrefix(target, "KUBE-S") && !there[target] {
+			t.Errorf("line %d leads to a chain that is not there: %s", i+1, line)
+		}
+		if k := keyOf(plan, in.batch, i+1); strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+chainOf(k.Container)+" ") {
+			t.Errorf("line %d is taken for one of %s: %s", i+1, k.Container, line)
+		}
+	}
+	if n := slices.Index(lines, "*filter"); n < 0 || strings.Count(strings.Join(lines[:n], "\n"), "*nat") < 5 ||
+		strings.Contains(strings.Join(lines[:n], "\n"), "-A KUBE-SERVICES") {
+		t.Errorf("input\n%s", in.buf.String())
+	}
+	sorted := func(text string) []string {
+		l := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return l == "*nat" || l == "COMMIT" })
+		slices.Sort(l)
+		return l
+	}
+	if !slices.Equal(sorted(in.buf.String()), sorted(PlanText(plan))) {
+		t.Error("batches write something else than the plan")
 	}
 }
 

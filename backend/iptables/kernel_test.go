@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -179,6 +180,30 @@ func nodesOf(node service.Node) map[string]service.Node {
 	}
 }
 
+// Many new chains go to the nft variant in batches; the outcome is the same.
+func TestRoundTripInBatches(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		b := backendFor(tool)
+		if b.options.Family == service.IPv6 {
+			return
+		}
+		s := dataplane.NewSync(b)
+		services := make([]*service.Service, 60)
+		for i := range services {
+			services[i] = benchService(i, 10)
+		}
+		benchFill(t, s, b, services)
+		r, err := s.Apply(t.Context())
+		must(t, err)
+		if r.Containers < 600 || r.Writes != 1 {
+			t.Errorf("first write: %+v", r)
+		}
+		if r, err = s.Reconcile(t.Context()); err != nil || r.Writes != 0 {
+			t.Errorf("second write: %+v %v", r, err)
+		}
+	})
+}
+
 func fill(t *testing.T, s *dataplane.Sync, b *Backend, node service.Node, services []*service.Service) {
 	t.Helper()
 	s.Set(dataplane.Owner{}, b.Base(node))
@@ -286,6 +311,12 @@ func TestForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
 		must(t, err)
 		if got := foreignLines(save(t, tool)); !slices.Equal(got, before) {
 			t.Errorf("foreign lines\n%s\nbecame\n%s", strings.Join(before, "\n"), strings.Join(got, "\n"))
+		}
+		for chain, last := range map[string]string{"INPUT": "KUBE-EXTERNAL-SERVICES", "FORWARD": "KUBE-EXTERNAL-SERVICES", "POSTROUTING": "KUBE-POSTROUTING"} {
+			_, ours, _ := strings.Cut(save(t, tool), "-A "+chain+" ")
+			if at, foreign := strings.Index(ours, last), regexp.MustCompile("-j (ACCEPT|DOCKER-USER|MY-SNAT)").FindStringIndex(ours); at < 0 || foreign == nil || at > foreign[0] {
+				t.Errorf("our jumps do not come first in %s", chain)
+			}
 		}
 		dry, err := b.Cleanup(t.Context(), true)
 		must(t, err)

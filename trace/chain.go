@@ -45,6 +45,10 @@ func exactPort(ms []netfilter.Match) (uint16, bool) {
 	return 0, false
 }
 
+// maxSteps bounds a walk: chains that call each other twice, thirty deep, are
+// no circle but never end.
+const maxSteps = 20000
+
 // frame is a chain being walked: the place to go on at, and the chains that a
 // goto has replaced.
 type frame struct {
@@ -85,6 +89,10 @@ func (r *run) table(t *netfilter.Table, hook netfilter.Hook) fate {
 	stack := make([]frame, 1, 8)
 	stack[0] = r.frame(base)
 	for {
+		if len(r.steps) > maxSteps {
+			r.end(Unknown, "more than "+strconv.Itoa(maxSteps)+" rules match: the walk was given up")
+			return stop
+		}
 		top := &stack[len(stack)-1]
 		rule, n := top.following()
 		if rule == nil {

@@ -134,8 +134,9 @@ func (t *Tracer) describe(o *Outcome) {
 				}
 			}
 		}
-		deciding := hashedKind(s.Chain) != "" || hashedKind(s.Target) != "" || s.Action == ActReject || s.Action == ActDrop
-		if found != "" && deciding && strings.HasPrefix(s.Chain, "KUBE-") {
+		hashed := hashedKind(s.Chain) != "" || hashedKind(s.Target) != ""
+		refused := (s.Action == ActReject || s.Action == ActDrop) && strings.HasPrefix(s.Chain, "KUBE-")
+		if found != "" && (hashed || refused) {
 			o.Service = found
 		}
 	}

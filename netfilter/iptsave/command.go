@@ -197,6 +197,11 @@ func (r *reader) change(cmd, chain string, s *scanner, family netfilter.Family, 
 	if family != 0 && r.family != 0 && family != r.family {
 		return nil // a line for the other program
 	}
+	if family == netfilter.IPv6 && r.family == 0 {
+		// The text does not say for which program it is: this line is for
+		// ip6tables only.
+		t = r.find(t.Name, netfilter.IPv6)
+	}
 	if p.counted {
 		rule.Counters, rule.Counted = p.count, true
 	}

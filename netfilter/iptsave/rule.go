@@ -220,7 +220,13 @@ func (p *ruleReader) unknownModule(name string) netfilter.Match {
 	return netfilter.Unknown{Module: name, Text: strings.TrimSpace("-m " + name + " " + p.takeOptions())}
 }
 
-// takeOptions reads the words up to the next -m, -j or -g.
+// standard are the options that belong to no module.
+var standard = map[string]bool{
+	"-m": true, "-j": true, "-g": true, "--match": true, "--jump": true, "--goto": true,
+	"-p": true, "-s": true, "-d": true, "-i": true, "-o": true, "-c": true,
+}
+
+// takeOptions reads the words up to the next option that is no module's.
 func (p *ruleReader) takeOptions() string {
 	p.skip()
 	start := p.pos
@@ -229,7 +235,13 @@ func (p *ruleReader) takeOptions() string {
 		if !ok {
 			break
 		}
-		if w == "-m" || w == "-j" || w == "-g" || w == "--match" || w == "--jump" || w == "--goto" {
+		at := p.pos
+		if w == "!" {
+			p.next()
+			w, _ = p.peek()
+		}
+		if standard[w] {
+			p.pos = at
 			break
 		}
 		p.next()

@@ -65,6 +65,11 @@ func Parse(file, text string, o Options) (Dump, error) {
 }
 
 func (r *reader) guessFamily() netfilter.Family {
+	for _, t := range r.tables {
+		if t.Family == netfilter.IPv6 {
+			return netfilter.IPv4 // what is for IPv6 says so
+		}
+	}
 	if r.rules.family != 0 {
 		return r.rules.family
 	}

@@ -68,14 +68,7 @@ func TestVerdicts(t *testing.T) {
 			restore(t, node, v, "iptables-restore", handWritten)
 			restore(t, node, v, "ip6tables-restore", handWritten6)
 
-			const kept = "kept"
-			for _, c := range []struct {
-				from      *Host
-				proto, to string
-				verdict   Verdict
-				pods      string
-				seen      string
-			}{
+			for _, c := range []call{
 				{l.Client, "tcp", "10.96.0.10:80", Answered, "pod-1-1 pod-2-1", "10.244.1.1 192.0.2.11"},
 				{l.Client, "udp", "10.96.0.10:53", Answered, "pod-1-1 pod-2-1", "10.244.1.1 192.0.2.11"},
 				{&l.Pod("pod-1-1").Host, "tcp", "10.96.0.11:80", Answered, "pod-1-1", "10.244.1.1"},
@@ -106,36 +99,51 @@ func TestVerdicts(t *testing.T) {
 				{l.Client, "udp", "[fd00:96::14]:80", Unreachable, "", ""},
 				{&node.Host, "udp", "[fd00:96::14]:80", Unreachable, "", ""},
 			} {
-				what := fmt.Sprintf("%s %s %s", c.from.Name, c.proto, c.to)
-				missing := strings.Fields(c.pods)
-				for try := 0; try == 0 || (try < 60 && len(missing) > 0); try++ {
-					timeout := patience
-					if c.verdict == TimedOut {
-						timeout = 300 * time.Millisecond
-					}
-					o := c.from.Dial(c.proto, at(c.to), timeout)
-					if o.Verdict != c.verdict {
-						t.Errorf("%s: %v, want %v", what, o, c.verdict)
-						break
-					}
-					if o.Verdict != Answered {
-						break
-					}
-					want := c.seen
-					if c.seen == kept {
-						want = o.Local.Addr().String()
-					}
-					if !slices.Contains(strings.Fields(want), o.Seen.Addr().String()) || !slices.Contains(strings.Fields(c.pods), o.Pod) {
-						t.Errorf("%s: %v, want one of %s, which saw %v", what, o, c.pods, want)
-					}
-					missing = without(missing, o.Pod)
-				}
-				if len(missing) > 0 {
-					t.Errorf("%s: %v never answered", what, missing)
+				if err := c.check(); err != nil {
+					t.Errorf("%s %s %s: %v", c.from.Name, c.proto, c.to, err)
 				}
 			}
 		})
 	}
+}
+
+const kept = "kept"
+
+type call struct {
+	from      *Host
+	proto, to string
+	verdict   Verdict
+	pods      string // who answers; all of them in 60 tries
+	seen      string // source addresses they may see, or kept
+}
+
+func (c call) check() error {
+	missing := strings.Fields(c.pods)
+	for try := 0; try == 0 || (try < 60 && len(missing) > 0); try++ {
+		timeout := patience
+		if c.verdict == TimedOut {
+			timeout = 300 * time.Millisecond
+		}
+		o := c.from.Dial(c.proto, at(c.to), timeout)
+		if o.Verdict != c.verdict {
+			return fmt.Errorf("%v, want %v", o, c.verdict)
+		}
+		if o.Verdict != Answered {
+			return nil
+		}
+		want := c.seen
+		if want == kept {
+			want = o.Local.Addr().String()
+		}
+		if !slices.Contains(strings.Fields(want), o.Seen.Addr().String()) || !slices.Contains(strings.Fields(c.pods), o.Pod) {
+			return fmt.Errorf("%v, want one of %s, which saw %s", o, c.pods, want)
+		}
+		missing = without(missing, o.Pod)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%v never answered", missing)
+	}
+	return nil
 }
 
 func without(list []string, item string) []string {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	tries    = 12
+	tries    = 30 // of three endpoints one stays silent in one of 60,000 runs
 	patience = 2 * time.Second
 )
 

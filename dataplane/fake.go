@@ -11,8 +11,9 @@ import (
 // Fake is a Kernel in memory. It keeps to the contract of Kernel, except where
 // its fields say otherwise, and checks that plans do too.
 type Fake struct {
-	// Refuse is asked about every plan; an error is returned by Apply after
-	// half of the plan was written, as a kernel with several tables does it.
+	// Refuse is asked about every plan. With its error Apply writes the longest
+	// beginning of the plan that is not refused, but at most half of it, as a
+	// kernel with several tables does.
 	Refuse func(Plan) error
 	// Unreadable is returned by Observe when set.
 	Unreadable error
@@ -71,7 +72,11 @@ func (f *Fake) Apply(_ context.Context, p Plan) error {
 	var err error
 	if f.Refuse != nil {
 		if err = f.Refuse(p); err != nil {
-			changes = changes[:len(changes)/2]
+			for n := len(changes) / 2; ; n-- {
+				if changes = p.Changes[:n]; n == 0 || f.Refuse(Plan{Changes: changes}) == nil {
+					break
+				}
+			}
 		}
 	}
 	for _, c := range changes {

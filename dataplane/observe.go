@@ -12,6 +12,7 @@ import (
 type comparison struct {
 	want    *Want
 	held    func(string) bool
+	adopt   bool // see adopted
 	seen    map[string]sight // containers
 	current string
 	lines   []Object // of the current container
@@ -28,8 +29,8 @@ const (
 )
 
 // observe compares everything the kernel holds with everything wanted.
-func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool) (Plan, error) {
-	c := comparison{want: w, held: held, seen: map[string]sight{}}
+func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool, adopt bool) (Plan, error) {
+	c := comparison{want: w, held: held, adopt: adopt, seen: map[string]sight{}}
 	for o, err := range k.Observe(ctx) {
 		if err != nil {
 			return Plan{}, fmt.Errorf("dataplane: observe: %w", err)
@@ -92,11 +93,8 @@ func (c *comparison) rest() {
 func (c *comparison) compare(name string, exists bool, seen []Object) {
 	keyed := c.seen[name] == keyedSeen || isKeyed(seen)
 	c.seen[name] = compared
-	var wanted []Object
-	if cont := c.want.containers[name]; cont != nil {
-		wanted, _ = compose(cont, cont.wanted(c.held))
-	}
-	if !exists && len(wanted) == 0 {
+	wanted, leave := c.wanted(name, seen)
+	if leave || !exists && len(wanted) == 0 {
 		return
 	}
 	if keyed || isKeyed(wanted) {
@@ -117,6 +115,51 @@ func (c *comparison) compare(name string, exists bool, seen []Object) {
 	}
 	ch.Created, ch.Deleted = differenceOf(seen, ch.Lines)
 	c.plan.Changes = append(c.plan.Changes, ch)
+}
+
+// wanted returns what a container is to hold, or that it is to be left alone.
+func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave bool) {
+	cont := c.want.containers[name]
+	switch {
+	case c.adopt:
+		return adopted(cont, c.held, seen)
+	case cont != nil:
+		wanted, _ = compose(cont, cont.wanted(c.held))
+	}
+	return wanted, false
+}
+
+// adopted is what a container is to hold while owners are held back of whom it
+// is not known what the kernel has, after a start: what it has stays, as far as
+// it is still asked for. Containers that only they ask for, and such that nobody
+// asks for but their chains may lead to, are left alone.
+func adopted(c *container, held func(string) bool, seen []Object) (wanted []Object, leave bool) {
+	if c == nil {
+		return nil, true
+	}
+	all := func(owner string) part { p, _ := c.parts.get(owner); return p }
+	free := func(owner string) part {
+		if held(owner) {
+			return part{}
+		}
+		return all(owner)
+	}
+	others, _ := compose(c, free)
+	if len(others) == 0 {
+		return nil, true
+	}
+	there := make(map[string]bool, len(seen))
+	for _, o := range seen {
+		there[o.Body] = true
+	}
+	everything, _ := compose(c, all)
+	for _, o := range everything {
+		i, ok := slices.BinarySearchFunc(others, o.Key, func(o Object, k Key) int { return o.Key.Compare(k) })
+		if there[o.Body] || (ok && others[i] == o) {
+			wanted = append(wanted, o)
+		}
+	}
+	return wanted, false
 }
 
 // differenceOf returns what b has more than a, and a more than b, by body.

@@ -15,6 +15,9 @@ type Sync struct {
 	// stale: what the kernel holds is not known (at first, and after an error),
 	// so that the next write begins with an observation.
 	stale bool
+	// known: everything was written once, so that Want's belief of what the
+	// kernel has holds for each owner.
+	known bool
 	// held are the owners whose latest objects the kernel refused, or that are
 	// left out while the one at fault is looked for. The kernel keeps what it
 	// has of them.
@@ -89,7 +92,7 @@ func (s *Sync) Reconcile(ctx context.Context) (Report, error) {
 
 // Diff observes the kernel and returns what Reconcile would write.
 func (s *Sync) Diff(ctx context.Context) (Plan, error) {
-	return observe(ctx, s.kernel, &s.want, s.isHeld)
+	return observe(ctx, s.kernel, &s.want, s.isHeld, false)
 }
 
 func (s *Sync) write(ctx context.Context) (Report, error) {
@@ -98,6 +101,10 @@ func (s *Sync) write(ctx context.Context) (Report, error) {
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
 		err = s.holdBack(ctx, refusal, &r)
+		if err == nil && !s.known {
+			s.known, s.stale = true, true // what is left of those at fault goes now
+			err = s.attempt(ctx, &r)
+		}
 	}
 	for _, rejection := range s.held {
 		r.Rejected = append(r.Rejected, *rejection)
@@ -119,13 +126,13 @@ func (s *Sync) write(ctx context.Context) (Report, error) {
 
 // attempt writes what is wanted of all owners that are not held.
 func (s *Sync) attempt(ctx context.Context, r *Report) error {
-	plan := Plan{}
-	if s.stale {
-		seen, err := observe(ctx, s.kernel, &s.want, s.isHeld)
-		if err != nil {
+	adopt := !s.known && len(s.held) > 0
+	var plan Plan
+	if s.stale || adopt {
+		var err error
+		if plan, err = observe(ctx, s.kernel, &s.want, s.isHeld, adopt); err != nil {
 			return err
 		}
-		plan = seen
 	} else {
 		plan = s.want.Plan(s.isHeld)
 	}
@@ -139,7 +146,7 @@ func (s *Sync) attempt(ctx context.Context, r *Report) error {
 		r.add(plan)
 	}
 	s.want.Taken(s.isHeld)
-	s.stale = false
+	s.known, s.stale = s.known || !adopt, adopt
 	return nil
 }
 

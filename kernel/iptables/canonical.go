@@ -1,11 +1,7 @@
 package iptables
 
 import (
-	"fmt"
-	"math"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -115,83 +111,88 @@ func unusual(word string) bool { return word == "" || strings.ContainsAny(word, 
 
 // take reads one option and tells how many words followed it.
 func (r *fields) take(word string, args []string, not bool) (int, bool) {
-	if n, ok := r.takeFlag(word, not); ok {
-		return n, true
+	if !not && r.takeFlag(word) {
+		return 0, true
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		return 0, false
+	case r.takeOperand(word, args[0], not):
+		return 1, true
+	case not:
+		return 0, false
+	case word == "-j":
+		return r.takeTarget(args[0], args[1:])
 	}
-	arg := args[0]
+	return 1, r.takeValue(word, args[0])
+}
+
+// takeOperand reads options that "!" can precede.
+func (r *fields) takeOperand(word, arg string, not bool) bool {
 	switch word {
 	case "-d", "--destination":
 		prefix, ok := writtenPrefix(arg, not)
-		return 1, ok && set(&r.dst, operand{prefix, not})
+		return ok && set(&r.dst, operand{prefix, not})
 	case "-s", "--source":
 		if !not && (arg == "0.0.0.0/0" || arg == "::/0") { // left out by save
-			return 1, true
+			return true
 		}
 		prefix, ok := writtenPrefix(arg, not)
-		return 1, ok && set(&r.src, operand{prefix, not})
+		return ok && set(&r.src, operand{prefix, not})
 	case "-i", "--in-interface":
-		return 1, set(&r.in, operand{arg, not})
+		return set(&r.in, operand{arg, not})
 	case "--mark":
 		mark, ok := writtenMark(arg)
-		return 1, ok && set(&r.mark, operand{mark, not})
+		return ok && set(&r.mark, operand{mark, not})
 	case "--ctstate":
-		return 1, set(&r.ctstate, operand{arg, not})
+		return set(&r.ctstate, operand{arg, not})
 	}
-	if not {
-		return 0, false
-	}
+	return false
+}
+
+func (r *fields) takeValue(word, arg string) bool {
 	switch word {
 	case "-m":
-		return 1, knownMatch(arg)
+		return knownMatch(arg)
 	case "-p", "--protocol":
-		return 1, (arg == "tcp" || arg == "udp" || arg == "sctp") && setText(&r.protocol, arg)
+		return (arg == "tcp" || arg == "udp" || arg == "sctp") && setText(&r.protocol, arg)
 	case "--comment":
 		known := !r.hasComment && !strings.ContainsAny(arg, "\t\n\"\\")
 		r.comment, r.hasComment = arg, true
-		return 1, known
+		return known
 	case "--dport":
-		return 1, setText(&r.dport, arg)
+		return setText(&r.dport, arg)
 	case "--src-type":
-		return 1, setText(&r.srcType, arg)
+		return setText(&r.srcType, arg)
 	case "--dst-type":
-		return 1, setText(&r.dstType, arg)
+		return setText(&r.dstType, arg)
 	case "--seconds":
-		return 1, setText(&r.seconds, arg)
+		return setText(&r.seconds, arg)
 	case "--name":
-		return 1, setText(&r.recentName, arg)
+		return setText(&r.recentName, arg)
 	case "--mask": // of recent, written by save only
-		return 1, arg == "255.255.255.255" || arg == "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+		return arg == "255.255.255.255" || arg == "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	case "--nfacct-name":
-		return 1, setText(&r.nfacct, arg)
+		return setText(&r.nfacct, arg)
 	case "--mode":
-		return 1, arg == "random"
+		return arg == "random"
 	case "--probability":
 		p, ok := writtenProbability(arg)
-		return 1, ok && setText(&r.probability, p)
-	case "-j":
-		return r.takeTarget(arg, args[1:])
+		return ok && setText(&r.probability, p)
 	}
-	return 0, false
+	return false
 }
 
 // takeFlag reads options without a value.
-func (r *fields) takeFlag(word string, not bool) (int, bool) {
-	if not {
-		return 0, false
-	}
+func (r *fields) takeFlag(word string) bool {
 	switch word {
 	case "--rcheck", "--set":
-		return 0, setText(&r.recentAction, word)
+		return setText(&r.recentAction, word)
 	case "--reap":
 		r.reap = true
-		return 0, true
-	case "--rsource":
-		return 0, true
+		return true
 	}
-	return 0, false
+	return word == "--rsource"
 }
 
 // takeTarget reads the target, which is last, with its options.
@@ -239,76 +240,6 @@ func setText(field *string, value string) bool {
 	}
 	*field = value
 	return true
-}
-
-// writtenPrefix leaves out the length of a single address. The one exception is
-// that of kube-proxy: it writes it for what NodePorts do not answer on.
-func writtenPrefix(s string, not bool) (string, bool) {
-	if not && s == "::1/128" {
-		return s, true
-	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		return a.String(), a.Zone() == ""
-	}
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return "", false
-	}
-	if p.IsSingleIP() {
-		return p.Addr().String(), true
-	}
-	return p.Masked().String(), true
-}
-
-// writtenMark prints value/mask with eight digits.
-func writtenMark(s string) (string, bool) {
-	value, mask, ok := parseMark(s)
-	return fmt.Sprintf("0x%08x/0x%08x", value, mask), ok
-}
-
-func parseMark(s string) (value, mask uint64, ok bool) {
-	v, m, hasMask := strings.Cut(s, "/")
-	value, err := strconv.ParseUint(v, 0, 32)
-	mask = math.MaxUint32
-	if hasMask && err == nil {
-		mask, err = strconv.ParseUint(m, 0, 32)
-	}
-	return value, mask, err == nil
-}
-
-// writtenMarkTarget undoes what save does: "or" is set-xmark v/v, "xor" is
-// set-xmark v/0.
-func writtenMarkTarget(args []string) (string, bool) {
-	if len(args) != 2 {
-		return "", false
-	}
-	value, mask, ok := parseMark(args[1])
-	switch {
-	case !ok:
-		return "", false
-	case args[0] == "--or-mark", args[0] == "--set-xmark" && mask == value:
-		return fmt.Sprintf("--or-mark 0x%08x", value), true
-	case args[0] == "--xor-mark", args[0] == "--set-xmark" && mask == 0:
-		return fmt.Sprintf("--xor-mark 0x%08x", value), true
-	}
-	return "", false
-}
-
-// writtenProbability maps a probability to 1/n with ten digits if the kernel,
-// which keeps 31 bits, cannot tell the two apart.
-func writtenProbability(s string) (string, bool) {
-	p, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(p >= 1e-9 && p <= 1) {
-		return "", false
-	}
-	n := math.Round(1 / p)
-	nearest := strconv.FormatFloat(1/n, 'f', 10, 64)
-	q, err := strconv.ParseFloat(nearest, 64)
-	const bits = 1 << 31
-	if err == nil && math.Abs(math.Round(q*bits)-math.Round(p*bits)) <= 1 {
-		return nearest, true
-	}
-	return strconv.FormatFloat(p, 'f', 10, 64), true
 }
 
 // String writes the rule.

@@ -1,0 +1,79 @@
+package iptables
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// writtenPrefix leaves out the length of a single address. The one exception is
+// that of kube-proxy: it writes it for what NodePorts do not answer on.
+func writtenPrefix(s string, not bool) (string, bool) {
+	if not && s == "::1/128" {
+		return s, true
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.String(), a.Zone() == ""
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return "", false
+	}
+	if p.IsSingleIP() {
+		return p.Addr().String(), true
+	}
+	return p.Masked().String(), true
+}
+
+// writtenMark prints value/mask with eight digits.
+func writtenMark(s string) (string, bool) {
+	value, mask, ok := parseMark(s)
+	return fmt.Sprintf("0x%08x/0x%08x", value, mask), ok
+}
+
+func parseMark(s string) (value, mask uint64, ok bool) {
+	v, m, hasMask := strings.Cut(s, "/")
+	value, err := strconv.ParseUint(v, 0, 32)
+	mask = math.MaxUint32
+	if hasMask && err == nil {
+		mask, err = strconv.ParseUint(m, 0, 32)
+	}
+	return value, mask, err == nil
+}
+
+// writtenMarkTarget undoes what save does: "or" is set-xmark v/v, "xor" is
+// set-xmark v/0.
+func writtenMarkTarget(args []string) (string, bool) {
+	if len(args) != 2 {
+		return "", false
+	}
+	value, mask, ok := parseMark(args[1])
+	switch {
+	case !ok:
+		return "", false
+	case args[0] == "--or-mark", args[0] == "--set-xmark" && mask == value:
+		return fmt.Sprintf("--or-mark 0x%08x", value), true
+	case args[0] == "--xor-mark", args[0] == "--set-xmark" && mask == 0:
+		return fmt.Sprintf("--xor-mark 0x%08x", value), true
+	}
+	return "", false
+}
+
+// writtenProbability maps a probability to 1/n with ten digits if the kernel,
+// which keeps 31 bits, cannot tell the two apart.
+func writtenProbability(s string) (string, bool) {
+	p, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(p >= 1e-9 && p <= 1) {
+		return "", false
+	}
+	n := math.Round(1 / p)
+	nearest := strconv.FormatFloat(1/n, 'f', 10, 64)
+	q, err := strconv.ParseFloat(nearest, 64)
+	const bits = 1 << 31
+	if err == nil && math.Abs(math.Round(q*bits)-math.Round(p*bits)) <= 1 {
+		return nearest, true
+	}
+	return strconv.FormatFloat(p, 'f', 10, 64), true
+}

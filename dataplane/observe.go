@@ -12,7 +12,7 @@ import (
 type comparison struct {
 	want    *Want
 	held    func(string) bool
-	adopt   bool // see adopted
+	adopt   bool             // see adopted
 	seen    map[string]sight // containers
 	current string
 	lines   []Object // of the current container

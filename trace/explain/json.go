@@ -161,32 +161,31 @@ func JSON(t *trace.Tracer, a trace.Answer) ([]byte, error) {
 }
 
 // Capture is the tcpdump command that shows the packet nearest to a hop: on
-// the arrival interface as it came in before routing, on the output interface
-// as it leaves after it. "" where no interface is known.
+// the arrival interface as it came in, before routing or if it never leaves;
+// on the output interface as it leaves, after routing. "" where it is on no
+// interface that is known.
 func Capture(o *trace.Outcome, hop int) string {
 	h := o.Hops[hop]
 	dev := h.In
 	src, dst, sport, dport := h.Src, h.Dst, h.SrcPort, h.DstPort
-	if h.Hook == netfilter.Prerouting || h.Hook == netfilter.Input {
+	last := hop
+	for last+1 < len(o.Hops) && o.Hops[last].Hook != netfilter.Postrouting {
+		last++
+	}
+	stays := o.Hops[last].Hook != netfilter.Postrouting || (last+1 == len(o.Hops) && o.Verdict.Lost())
+	if h.Hook == netfilter.Prerouting || h.Hook == netfilter.Input || stays {
 		first := hop
 		for first > 0 && o.Hops[first].Hook != netfilter.Prerouting {
 			first--
 		}
 		f := o.Hops[first]
-		src, dst, sport, dport = f.Src, f.Dst, f.SrcPort, f.DstPort
+		dev, src, dst, sport, dport = f.In, f.Src, f.Dst, f.SrcPort, f.DstPort
 	} else {
-		last := hop
-		for last+1 < len(o.Hops) && o.Hops[last].Hook != netfilter.Postrouting {
-			last++
-		}
 		dev = o.Hops[last].Out
-		switch {
-		case o.Verdict.Lost() || o.Verdict == trace.Unknown:
-		case last+1 < len(o.Hops):
+		src, dst, sport, dport = o.Src, o.Dst, o.SrcPort, o.DstPort
+		if last+1 < len(o.Hops) {
 			f := o.Hops[last+1]
 			src, dst, sport, dport = f.Src, f.Dst, f.SrcPort, f.DstPort
-		default:
-			src, dst, sport, dport = o.Src, o.Dst, o.SrcPort, o.DstPort
 		}
 	}
 	if dev == "" || dev == "?" {

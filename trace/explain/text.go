@@ -21,7 +21,7 @@ func Text(t *trace.Tracer, a trace.Answer) string {
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
 		k := signature(o)
-		if seen[k] {
+		if seen[k] || (o.Share.Sign() == 0 && i > 0) {
 			continue
 		}
 		seen[k] = true
@@ -118,7 +118,10 @@ func sentence(a trace.Answer) string {
 	case o.Verdict == trace.Input:
 		return " is delivered to a local process" + from(o)
 	}
-	return " goes on unchanged to its destination" + from(o)
+	if o.Masquerade {
+		return " goes on to its destination" + from(o)
+	}
+	return " goes on unchanged to its destination"
 }
 
 func from(o trace.Outcome) string {

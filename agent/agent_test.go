@@ -98,8 +98,8 @@ func TestPacing(t *testing.T) {
 		if b.Observed != 1 || b.Applied != 1 {
 			t.Errorf("first write: observed %d applied %d", b.Observed, b.Applied)
 		}
-		pass(time.Minute) // quiet
-		for i := range 10 {     // a storm of half a second
+		pass(time.Minute)   // quiet
+		for i := range 10 { // a storm of half a second
 			s = s.With(s.Node, []*service.Service{svc("a", fmt.Sprintf("10.0.1.%d", i))}, nil)
 			a.Publish(s)
 			synctest.Wait()

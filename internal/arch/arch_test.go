@@ -24,7 +24,7 @@ var rules = []rule{
 	{"service", nil, "the model is pure: whoever reads it needs to know nothing else"},
 	{"dataplane", nil, "wanted against actual knows no Services and no rules"},
 	{"netfilter", nil, "the meaning of a ruleset depends on no tool and no library"},
-	{"trace", []string{"netfilter"}, "the reading half shares no rule code with the writing half"},
+	{"trace/...", []string{"netfilter", "trace"}, "the reading half shares no rule code with the writing half"},
 	{"netfilter/...", []string{"netfilter/...", "github.com/vishvananda/", "golang.org/x/sys", "sigs.k8s.io/yaml"}, "parsers and the live reader turn text into meaning"},
 	{"config", []string{"k8s.io/", "sigs.k8s.io/", "github.com/spf13/pflag"}, "reads kube-proxy's own configuration types"},
 	{"source/...", []string{"service", "source/kube", "k8s.io/", "sigs.k8s.io/", "github.com/fsnotify/"}, "the only rooms, with config, that know Kubernetes types"},

@@ -27,12 +27,17 @@ func newPlanCommand() *cobra.Command {
 iptables-restore, and behind the line "# ip6tables" that of ip6tables-restore.
 Needs no root and touches nothing; flags stand above the file of --config.
 
-Exit codes: 0 done, 2 some input was refused or cannot be read.`,
+With --against it prints what differs from the rules that are there, line by
+line: "+" for what the proxy would write, "-" for what it would remove.
+
+Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
+2 some input was refused or cannot be read.`,
 		Example: `  portolan plan --manifests examples/nodeport --cluster-cidr 10.244.0.0/16 --hostname-override node-1`,
 		Args:    cobra.NoArgs,
 	}
 	flags := addNodeFlags(cmd.Flags())
 	family := cmd.Flags().String("ip-family", "", "ipv4 or ipv6; empty prints both")
+	against := cmd.Flags().String("against", "", "print the difference to the rules of this host (kernel, needs root) or of an iptables-save output (a file)")
 	output := cmd.Flags().StringP("output", "o", "text", "text or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		families, err := parseFamilies(*family)
@@ -55,19 +60,33 @@ Exit codes: 0 done, 2 some input was refused or cannot be read.`,
 		}
 		settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
 		snapshot, refused := loadManifests(cmd.Context(), flags.manifests, settings, cmd.ErrOrStderr())
-		plan, err := makePlan(c, snapshot, families)
-		if err != nil {
-			return err
+		if *against != "" {
+			err = planAgainst(cmd, *against, c, snapshot, families, *output)
+		} else {
+			err = printPlan(cmd, c, snapshot, families, *output)
 		}
-		if err := plan.print(cmd.OutOrStdout(), *output); err != nil {
-			return err
-		}
-		if refused {
+		if refused && (err == nil || errors.As(err, new(exitError))) {
 			return exitError{code: exitCannotTell}
 		}
-		return nil
+		return err
 	}
 	return cmd
+}
+
+func printPlan(cmd *cobra.Command, c config.Config, s *service.Snapshot, families []service.Family, output string) error {
+	p, err := makePlan(c, s, families)
+	if err != nil {
+		return err
+	}
+	return p.print(cmd.OutOrStdout(), output)
+}
+
+func planAgainst(cmd *cobra.Command, against string, c config.Config, s *service.Snapshot, families []service.Family, output string) error {
+	list, err := compare(cmd.Context(), against, c, s, families)
+	if err != nil {
+		return err
+	}
+	return printDifferences(cmd.OutOrStdout(), list, output)
 }
 
 func parseFamilies(text string) ([]service.Family, error) {
@@ -112,30 +131,43 @@ type ownedObject struct {
 
 func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (plan, error) {
 	var out plan
-	var errs []error
-	services := slices.SortedFunc(s.All(), func(a, b *service.Service) int { return a.Name.Compare(b.Name) })
 	for _, f := range families {
-		b := backend.New(backend.Options{Family: f, MasqueradeBit: c.MasqueradeBit, RandomFully: true,
-			Nfacct: backend.Counters{InvalidDropped: true, LocalhostAccepted: true}})
+		b := backend.New(planOptions(c, f))
 		sync := dataplane.NewSync(&dataplane.Fake{}) // an empty kernel
-		p := familyPlan{family: f}
-		add := func(owner dataplane.Owner, objects []dataplane.Object) {
-			sync.Set(owner, objects)
-			for _, o := range objects {
-				p.objects = append(p.objects, ownedObject{owner.Name, o})
-			}
+		objects, err := renderAll(b, sync, s)
+		if err != nil {
+			return nil, err
 		}
-		add(dataplane.Owner{}, b.Base(s.Node))
-		for _, svc := range services {
-			objects, err := b.Render(s.Node, svc)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("render Service %s: %w", svc.Name, err))
-				continue
-			}
-			add(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)
+		out = append(out, familyPlan{f, objects, backend.PlanText(sync.Plan())})
+	}
+	return out, nil
+}
+
+// planOptions are those of a kernel and programs that can do everything.
+func planOptions(c config.Config, f service.Family) backend.Options {
+	return backend.Options{Family: f, MasqueradeBit: c.MasqueradeBit, RandomFully: true,
+		Nfacct: backend.Counters{InvalidDropped: true, LocalhostAccepted: true}}
+}
+
+// renderAll tells sync what all Services ask for, in the order of their names,
+// and returns the same as a list.
+func renderAll(b *backend.Backend, sync *dataplane.Sync, s *service.Snapshot) ([]ownedObject, error) {
+	var out []ownedObject
+	add := func(owner dataplane.Owner, objects []dataplane.Object) {
+		sync.Set(owner, objects)
+		for _, o := range objects {
+			out = append(out, ownedObject{owner.Name, o})
 		}
-		p.text = backend.PlanText(sync.Plan())
-		out = append(out, p)
+	}
+	add(dataplane.Owner{}, b.Base(s.Node))
+	var errs []error
+	for _, svc := range slices.SortedFunc(s.All(), func(a, b *service.Service) int { return a.Name.Compare(b.Name) }) {
+		objects, err := b.Render(s.Node, svc)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("render Service %s: %w", svc.Name, err))
+			continue
+		}
+		add(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)
 	}
 	return out, errors.Join(errs...)
 }

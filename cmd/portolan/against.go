@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	backend "portolan/backend/iptables"
+	"portolan/config"
+	"portolan/dataplane"
+	"portolan/kernel/iptables"
+	"portolan/service"
+)
+
+// difference is what would be written to make one family hold what is wanted.
+type difference struct {
+	family service.Family
+	plan   dataplane.Plan
+}
+
+// compare returns what differs between what Services ask for and the rules of
+// the kernel ("kernel") or of an iptables-save output (the name of a file).
+func compare(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+	texts, err := rulesOf(ctx, against, families)
+	if err != nil {
+		return nil, err
+	}
+	var out []difference
+	for _, f := range families {
+		text, ok := texts[f]
+		if !ok {
+			continue
+		}
+		b := backend.New(backend.OptionsOf(planOptions(c, f), text))
+		sync := dataplane.NewSync(backend.NewDump(b, text))
+		if _, err := renderAll(b, sync, s); err != nil {
+			return nil, err
+		}
+		plan, err := sync.Diff(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, difference{f, plan})
+	}
+	return out, nil
+}
+
+// rulesOf returns the rules to compare with, as iptables-save prints them. A
+// file holds IPv4 rules, and IPv6 rules behind a line "# ip6tables"; with one
+// family asked for, all of it is of that family.
+func rulesOf(ctx context.Context, against string, families []service.Family) (map[service.Family]string, error) {
+	if against == "kernel" {
+		return kernelRules(ctx, families)
+	}
+	data, err := os.ReadFile(against)
+	if err != nil {
+		return nil, fmt.Errorf("flag --against: %w", err)
+	}
+	if !strings.Contains(string(data), "\n*") && !strings.HasPrefix(string(data), "*") {
+		return nil, fmt.Errorf("flag --against: %s is not the output of iptables-save: it names no table", against)
+	}
+	if len(families) == 1 {
+		return map[service.Family]string{families[0]: string(data)}, nil
+	}
+	v4, v6, both := strings.Cut(string(data), "# ip6tables\n")
+	out := map[service.Family]string{service.IPv4: v4}
+	if both {
+		out[service.IPv6] = v6
+	}
+	return out, nil
+}
+
+func kernelRules(ctx context.Context, families []service.Family) (map[service.Family]string, error) {
+	host, err := iptables.Detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[service.Family]string{}
+	for _, f := range toolFamilies {
+		var b strings.Builder
+		for _, table := range []string{"filter", "nat", "mangle"} {
+			b.WriteString("*" + table + "\n")
+			for line, err := range host.Tool(f.tool).Save(ctx, table) {
+				if err != nil {
+					return nil, err
+				}
+				if !strings.HasPrefix(line, "*") {
+					b.WriteString(line + "\n")
+				}
+			}
+		}
+		for _, wanted := range families {
+			if wanted == f.model {
+				out[wanted] = b.String()
+			}
+		}
+	}
+	return out, nil
+}
+
+// printDifferences prints them, and returns an exitError when there are any.
+func printDifferences(w io.Writer, list []difference, output string) error {
+	var err error
+	if output == "json" {
+		err = printDifferencesJSON(w, list)
+	} else {
+		err = printDifferencesText(w, list)
+	}
+	for _, d := range list {
+		if !d.plan.Empty() {
+			return errors.Join(err, exitError{code: exitBadNews})
+		}
+	}
+	return err
+}
+
+func printDifferencesText(w io.Writer, list []difference) error {
+	for _, d := range list {
+		if d.plan.Empty() {
+			if _, err := fmt.Fprintf(w, "# %s: nothing to do\n", d.family); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "# %s: %d chains to write\n%s", d.family, len(d.plan.Changes), d.plan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type jsonChange struct {
+	Family    string `json:"family"`
+	Action    string `json:"action"` // create, replace or delete
+	Container string `json:"container"`
+	Old       string `json:"old,omitempty"`
+	New       string `json:"new,omitempty"`
+}
+
+func printDifferencesJSON(w io.Writer, list []difference) error {
+	changes := []jsonChange{}
+	for _, d := range list {
+		for _, c := range d.plan.Changes {
+			for _, o := range c.Deleted {
+				changes = append(changes, jsonChange{d.family.String(), "delete", c.Container, o.Body, ""})
+			}
+			for _, r := range c.Replaced {
+				changes = append(changes, jsonChange{d.family.String(), "replace", c.Container, r.Old.Body, r.New.Body})
+			}
+			for _, o := range c.Created {
+				changes = append(changes, jsonChange{d.family.String(), "create", c.Container, "", o.Body})
+			}
+		}
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		APIVersion string       `json:"apiVersion"`
+		Changes    []jsonChange `json:"changes"`
+	}{"portolan.io/v1", changes})
+}

@@ -98,15 +98,7 @@ func ruleValue(r *netfilter.RoutingRule, key, value string) (err error) {
 		r.TOS = uint8(n)
 		return err
 	case "ipproto":
-		n, ok := netfilter.ProtoByName(value)
-		if !ok {
-			m, err := strconv.ParseUint(value, 10, 8)
-			if err != nil {
-				return err
-			}
-			n = uint8(m)
-		}
-		r.Proto = n
+		r.Proto, err = protocol(value)
 	case "sport":
 		r.SrcPorts, err = ports(value)
 	case "dport":
@@ -128,6 +120,17 @@ func ruleValue(r *netfilter.RoutingRule, key, value string) (err error) {
 		r.SuppressPrefix, err = strconv.Atoi(value)
 	}
 	return err
+}
+
+func protocol(w string) (uint8, error) {
+	if n, ok := netfilter.ProtoByName(w); ok {
+		return n, nil
+	}
+	n, err := strconv.ParseUint(w, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no protocol", w)
+	}
+	return uint8(n), nil
 }
 
 func number32(w string) (uint32, error) {

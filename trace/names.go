@@ -60,13 +60,14 @@ func (t *Tracer) chainName(c *netfilter.Chain, hint string) (name, service strin
 	}
 	// The hash explains nothing: another proxy, or another scheme. The
 	// comment of the chain's own rules is the next best.
-	for _, cand := range candidates(c, "") {
-		if prefix == "KUBE-SEP-" && endpoint != "" {
-			return cand + " endpoint " + endpoint, cand
-		}
-		return cand + " " + purpose(prefix), cand
+	named := candidates(c, "")
+	switch {
+	case len(named) == 0:
+		return "", ""
+	case prefix == "KUBE-SEP-" && endpoint != "":
+		return named[0] + " endpoint " + endpoint, named[0]
 	}
-	return "", ""
+	return named[0] + " " + purpose(prefix), named[0]
 }
 
 func purpose(prefix string) string {

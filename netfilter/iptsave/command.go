@@ -18,7 +18,8 @@ func (r *reader) commandLine(line string) error {
 		w, _ = s.next()
 	}
 	prog := path.Base(w)
-	family, variant := r.family, r.variant
+	variant := r.variant
+	var family netfilter.Family
 	switch prog {
 	case "iptables", "iptables-legacy", "iptables-nft":
 		family = netfilter.IPv4

@@ -46,7 +46,6 @@ type listing struct {
 	columns  bool // the column line of the current chain was seen
 	verbose  bool
 	numbers  bool
-	family   netfilter.Family
 }
 
 // section is one table as far as it can be told apart.

@@ -39,7 +39,6 @@ type reader struct {
 	warn    []string
 	rules   ruleReader
 	line    int
-	infer   string // table inferred for text without "*table"
 	whole   string
 }
 

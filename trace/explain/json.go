@@ -166,8 +166,9 @@ func JSON(t *trace.Tracer, a trace.Answer) ([]byte, error) {
 // interface that is known.
 func Capture(o *trace.Outcome, hop int) string {
 	h := o.Hops[hop]
-	dev := h.In
-	src, dst, sport, dport := h.Src, h.Dst, h.SrcPort, h.DstPort
+	var dev string
+	var src, dst netip.Addr
+	var sport, dport uint16
 	last := hop
 	for last+1 < len(o.Hops) && o.Hops[last].Hook != netfilter.Postrouting {
 		last++

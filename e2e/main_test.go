@@ -72,7 +72,7 @@ func run(m *testing.M) int {
 }
 
 // did counts what ran.
-var did = tally{groups: map[string]count{}}
+var did = tally{groups: map[string]count{}, cells: map[string]cellResult{}, red: map[string]map[string]int{}}
 
 type count struct {
 	scenarios, flows, tries int
@@ -83,6 +83,23 @@ type count struct {
 type tally struct {
 	mu     sync.Mutex
 	groups map[string]count
+	cells  map[string]cellResult     // by backend
+	red    map[string]map[string]int // by backend, then mutation: cells that failed
+}
+
+func (t *tally) addCells(backend string, r cellResult) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cells[backend] = r
+}
+
+func (t *tally) addMutation(backend, name string, red int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.red[backend] == nil {
+		t.red[backend] = map[string]int{}
+	}
+	t.red[backend][name] = red
 }
 
 // add counts one scenario of a group.
@@ -99,7 +116,7 @@ func (t *tally) add(group string, c count) {
 
 // groups are what must have run for every backend; soloGroups, once.
 var (
-	groups     = []string{"flows", "shares", "affinity", "changes", "restart", "cleanup"}
+	groups     = []string{"flows", "cells", "shares", "affinity", "changes", "restart", "cleanup"}
 	soloGroups = []string{"demo"}
 )
 
@@ -135,5 +152,34 @@ func (t *tally) summary() (text string, complete bool) {
 		sum.packets += c.packets
 	}
 	row("total", sum)
+	t.cellSummary(&b)
 	return b.String(), complete
+}
+
+// cellSummary lists what became of the cells, and how many of them each mutation of
+// the rules turned red.
+func (t *tally) cellSummary(b *strings.Builder) {
+	reasons, err := readReasons()
+	if err != nil {
+		fmt.Fprintln(b, err)
+		return
+	}
+	fmt.Fprintf(b, "\n%-28s %9s %9s %9s %9s\n", "cells", "expected", "run", "skipped", "failed")
+	for _, name := range slices.Sorted(maps.Keys(t.cells)) {
+		r := t.cells[name]
+		skipped := 0
+		for _, n := range r.skipped {
+			skipped += n
+		}
+		fmt.Fprintf(b, "%-28s %9d %9d %9d %9d\n", name, r.expected, r.run, skipped, len(r.failed))
+		for _, word := range slices.Sorted(maps.Keys(r.skipped)) {
+			fmt.Fprintf(b, "  %d skipped: %s\n", r.skipped[word], reasons[word])
+		}
+	}
+	for _, backend := range slices.Sorted(maps.Keys(t.red)) {
+		fmt.Fprintf(b, "\n%-50s %9s\n", "mutations of "+backend, "red cells")
+		for _, name := range slices.Sorted(maps.Keys(t.red[backend])) {
+			fmt.Fprintf(b, "  %-48s %9d\n", name, t.red[backend][name])
+		}
+	}
 }

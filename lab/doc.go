@@ -7,7 +7,8 @@
 // process holds them, so the kernel removes every interface, address and rule of
 // a lab when the process ends, however it ends. Servers and clients are sockets
 // of this process that were created inside a namespace (a socket stays in the
-// namespace of the thread that made it), so a lab needs no helper programs.
+// namespace of the thread that made it), so a lab needs no helper programs; iptables
+// only makes it a little better, see prohibit.
 //
 // The network of a lab:
 //

@@ -165,16 +165,6 @@ func (h *Host) route(to netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// prohibit makes the host answer with an ICMP error, administratively prohibited,
-// what it would forward and has no other route for. Unlike "unreachable" that also
-// ends the waiting of a UDP socket.
-func (h *Host) prohibit(like netip.Addr) error {
-	if err := h.links.RouteAdd(&netlink.Route{Dst: everything(like), Type: unix.RTN_PROHIBIT}); err != nil {
-		return fmt.Errorf("lab: host %s: prohibit: %w", h.Name, err)
-	}
-	return nil
-}
-
 // everything is the network of all addresses of the family of like.
 func everything(like netip.Addr) *net.IPNet {
 	if like.Is4() {

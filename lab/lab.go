@@ -97,25 +97,6 @@ func (l *Lab) join(h *Host) error {
 	return nil
 }
 
-// addGateway makes the way out of the lab. It leads nowhere, and says so: whoever
-// sends a packet that no node answers for hears that it is prohibited, which tells
-// it from one that a node dropped.
-func (l *Lab) addGateway() error {
-	var err error
-	if l.gateway, err = l.newHost("gateway", GatewayAddrs, router...); err != nil {
-		return err
-	}
-	if err := l.join(&l.gateway); err != nil {
-		return err
-	}
-	for _, family := range SwitchNetworks {
-		if err := l.gateway.prohibit(family.Addr()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (l *Lab) addNode(spec NodeSpec) error {
 	host, err := l.newHost(spec.Name, spec.Addrs, router...)
 	if err != nil {

@@ -1,0 +1,117 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// Affinity has no object of a single Service but elements. A scope is what
+// shares a client's choice: all addresses of a Service port that use the same
+// list of endpoints. It is a number in the kernel:
+//
+//	affinity-ids {frontend : scope}               sets the priority of the packet
+//	affinity {client . protocol . scope : endpoint}  is asked first
+//	affinity-learn {scope : goto learn-SECONDS}   right after translation, in the
+//	    same hook: remembers where the packet goes now, or starts its time anew,
+//	    and sets the priority back
+//
+// The priority of a packet is free there: what a forwarded one has is set from
+// its TOS after that, and only the first packet of a connection is touched.
+
+// scopeOf names the scope of a frontend. Addresses whose outside clients use the
+// endpoints of this node remember apart from those that use all.
+func scopeOf(f service.Frontend) string {
+	name := f.PortName.String()
+	if f.Route(service.FromOutside).Policy == service.Local {
+		name += "/local"
+	}
+	const most = 120 // nft takes comments of up to 127 bytes
+	if len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:most-17] + "~" + base32.StdEncoding.EncodeToString(sum[:10])
+}
+
+// scopeIDs are the numbers of scopes, by name. A number is a hash of the name,
+// or the next free one, and never a small one, which others use as priorities.
+// The comments in affinity-learn keep them over a restart.
+type scopeIDs map[string]uint32
+
+const leastScope = 1 << 24
+
+// of returns the number of a scope.
+func (ids scopeIDs) of(name string) uint32 {
+	if id, ok := ids[name]; ok {
+		return id
+	}
+	sum := sha256.Sum256([]byte(name))
+	id := binary.BigEndian.Uint32(sum[:4])
+	for id < leastScope || ids.taken(id) {
+		id++
+	}
+	ids[name] = id
+	return id
+}
+
+// taken is asked once for each new scope and has few to go through: only
+// Services with affinity have any.
+func (ids scopeIDs) taken(id uint32) bool {
+	for _, other := range ids {
+		if other == id {
+			return true
+		}
+	}
+	return false
+}
+
+// name finds the scope of a number, empty when it is nobody's.
+func (ids scopeIDs) name(id uint32) string {
+	for name, other := range ids {
+		if other == id {
+			return name
+		}
+	}
+	return ""
+}
+
+// scopeRule puts the scope of the frontend where stickyRule and the learning
+// chain find it.
+func (b *Backend) scopeRule(k balancer) string {
+	set := affinityIDs
+	if k.nodePort {
+		set = affinityPortIDs
+	}
+	return "meta priority set " + b.words.key(k.nodePort) + " map @" + set
+}
+
+func (b *Backend) client() string {
+	return b.words.ip + " saddr . meta l4proto . meta priority"
+}
+
+// stickyRule translates to the endpoint that the client had.
+func (b *Backend) stickyRule() string {
+	return "dnat " + b.words.ip + " to " + b.client() + " map @" + affinity
+}
+
+// affinityObjects are asked for by every Service with affinity.
+func (b *Backend) affinityObjects(timeout string) []dataplane.Object {
+	if known, ok := b.learners.Load(timeout); ok {
+		return known.([]dataplane.Object)
+	}
+	var out []dataplane.Object
+	for _, name := range []string{affinity, affinityIDs, affinityPortIDs, affinityLearn} {
+		out = append(out, b.set(name))
+	}
+	const learn = "ct state new ct status dnat meta priority vmap @" + affinityLearn
+	out = append(out, chainObjects("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)...)
+	out = append(out, chainObjects("affinity-output", "type filter hook output"+afterDNAT, learn)...)
+	out = append(out, chainObjects("learn-"+timeout, "update @"+affinity+" { "+b.client()+" timeout "+timeout+"s : "+
+		b.words.ip+" daddr . th dport } meta priority set none")...)
+	b.learners.Store(timeout, out)
+	return out
+}

@@ -1,0 +1,323 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/dataplane"
+	"portolan/kernel/nft"
+)
+
+// batchLimit is about how many changes go into one transaction. What a plan
+// changes of a single Service is always in one.
+const batchLimit = 20_000
+
+// Apply writes the plan: what comes and what changes at once, in one transaction
+// unless there is very much of it, and in an order in which every transaction
+// leaves good rules. Chains, sets and endpoints that go are removed a little
+// later, in a transaction of their own: a packet that is being balanced meanwhile
+// still finds them. A change that the kernel refuses comes back as a
+// *dataplane.Refusal that names it.
+func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), limit: batchLimit}
+	if err := u.sort(p); err != nil {
+		return err
+	}
+	stale := b.staleClients(p)
+	if err := u.write(); err != nil {
+		return err
+	}
+	b.rebuild = false
+	b.noteScopes(p)
+	if err := b.forget(stale); err != nil {
+		return err
+	}
+	b.late.add(u.late, stale)
+	b.schedule(removeAfter)
+	return nil
+}
+
+// update is one Apply.
+type update struct {
+	b     *Backend
+	ctx   context.Context
+	batch *nft.Batch
+	keys  []dataplane.Key // by tag
+	limit int
+
+	sets   []dataplane.Object
+	chains []dataplane.Change
+	steps  [steps][]step
+	late   removals
+}
+
+// step is what happens to one object of a set.
+type step struct {
+	set      string
+	shape    shape
+	old, new *dataplane.Object
+}
+
+// The order in which elements change. Between two of these the kernel may run
+// what is there so far: an address is served before it stops being refused and
+// refused before it stops being served, and protected before and after both.
+const (
+	stepSlots     = iota // nothing leads to new ones
+	stepLists            // what others look into
+	stepProtect          // source ranges, affinity
+	stepRefuse           // no endpoints
+	stepServe            // dispatch: comes and changes
+	stepUnserve          // dispatch: goes
+	stepUnrefuse         //
+	stepUnprotect        //
+	stepUnlist           //
+	steps
+)
+
+func stepOf(set string, s shape, goes bool) int {
+	come, go_ := stepLists, stepUnlist
+	switch {
+	case s.isSlots():
+		return stepSlots
+	case set == serviceIPs || set == nodePorts:
+		come, go_ = stepServe, stepUnserve
+	case set == noEndpoints || set == noEndpointNodePorts:
+		come, go_ = stepRefuse, stepUnrefuse
+	case set == limited || s.holds == aScope:
+		come, go_ = stepProtect, stepUnprotect
+	}
+	if goes {
+		return go_
+	}
+	return come
+}
+
+// sort takes the plan apart. What waits for its removal and is wanted again
+// waits no more.
+func (u *update) sort(p dataplane.Plan) error {
+	u.late = newRemovals()
+	for _, c := range p.Changes {
+		name, isChain := strings.CutPrefix(c.Container, chainPrefix)
+		switch {
+		case isChain && c.Remove:
+			u.late.chains[name] = true
+		case isChain:
+			c.Exists = c.Exists || u.b.late.chains[name]
+			delete(u.b.late.chains, name)
+			u.chains = append(u.chains, c)
+		case c.Container == setsContainer:
+			if err := u.sortSets(c); err != nil {
+				return err
+			}
+		default:
+			u.sortElements(c)
+		}
+	}
+	if u.b.rebuild {
+		u.b.late = newRemovals()
+		u.limit = 1 << 30
+	}
+	return nil
+}
+
+func (u *update) sortSets(c dataplane.Change) error {
+	if len(c.Replaced) > 0 {
+		// A set cannot change its shape while rules look into it. The next
+		// observation finds nothing, so that the next plan is the whole table.
+		u.b.rebuild = true
+		return fmt.Errorf("nftables: apply: set %s is there in another shape; the table will be replaced", c.Replaced[0].New.Key.Name)
+	}
+	for _, o := range c.Created {
+		if u.b.late.sets[o.Key.Name] {
+			delete(u.b.late.sets, o.Key.Name)
+			continue
+		}
+		u.sets = append(u.sets, o)
+	}
+	for _, o := range c.Deleted {
+		u.late.sets[o.Key.Name] = true
+	}
+	return nil
+}
+
+func (u *update) sortElements(c dataplane.Change) {
+	_, set, _ := strings.Cut(c.Container, "/")
+	s, ok := shapeOf(set)
+	if !ok {
+		panic("nftables: no set is called " + set)
+	}
+	add := func(old, new *dataplane.Object) {
+		at := stepOf(set, s, new == nil)
+		u.steps[at] = append(u.steps[at], step{set, s, old, new})
+	}
+	for i := range c.Created {
+		o := &c.Created[i]
+		id := slotID{set, o.Key.Name}
+		if body, waits := u.b.late.slots[id]; waits {
+			delete(u.b.late.slots, id)
+			add(&dataplane.Object{Key: o.Key, Body: body}, o)
+			continue
+		}
+		add(nil, o)
+	}
+	for i := range c.Replaced {
+		add(&c.Replaced[i].Old, &c.Replaced[i].New)
+	}
+	for i := range c.Deleted {
+		o := &c.Deleted[i]
+		if s.isSlots() {
+			u.late.slots[slotID{set, o.Key.Name}] = o.Body
+		} else {
+			add(o, nil)
+		}
+	}
+}
+
+func (u *update) write() error {
+	if u.b.rebuild {
+		u.batch.DeleteTable(u.tag(dataplane.Key{}))
+	}
+	if u.b.rebuild || len(u.sets) > 0 || len(u.chains) > 0 {
+		u.batch.AddTable(u.tag(dataplane.Key{}))
+	}
+	for _, o := range u.sets {
+		s, _ := shapeOf(o.Key.Name)
+		u.batch.AddSet(u.b.words.setOf(o.Key.Name, s), u.tag(o.Key))
+	}
+	if err := u.writeChains(); err != nil {
+		return err
+	}
+	for at := range u.steps {
+		for _, s := range u.steps[at] {
+			if u.batch.Len() >= u.limit {
+				if err := u.commit(); err != nil {
+					return err
+				}
+			}
+			if err := u.writeElements(s); err != nil {
+				return err
+			}
+		}
+	}
+	return u.commit()
+}
+
+// writeChains makes all new chains first, since rules lead from one to another.
+func (u *update) writeChains() error {
+	rules := make([][]dataplane.Object, len(u.chains))
+	for i, c := range u.chains {
+		name := strings.TrimPrefix(c.Container, chainPrefix)
+		tag := u.tag(dataplane.Key{Container: c.Container})
+		chain := nft.Chain{Name: name}
+		rules[i] = c.Lines
+		if len(c.Lines) > 0 && strings.HasPrefix(c.Lines[0].Body, "type ") {
+			var err error
+			if chain, err = parseHook(name, c.Lines[0].Body); err != nil {
+				return &dataplane.Refusal{Key: c.Lines[0].Key, Err: err}
+			}
+			rules[i] = c.Lines[1:]
+		}
+		switch {
+		case c.Exists && chain.Type != "": // a hook cannot be changed, and nothing leads to it
+			u.batch.DeleteChain(name, tag)
+			u.batch.AddChain(chain, tag)
+		case c.Exists:
+			u.batch.FlushChain(name, tag)
+		default:
+			u.batch.AddChain(chain, tag)
+		}
+	}
+	for i, c := range u.chains {
+		for _, o := range rules[i] {
+			r, err := u.b.words.rule(strings.TrimPrefix(c.Container, chainPrefix), o.Body)
+			if err != nil {
+				return &dataplane.Refusal{Key: o.Key, Err: err}
+			}
+			u.batch.AddRule(r, u.tag(o.Key))
+		}
+	}
+	return nil
+}
+
+func (u *update) writeElements(s step) error {
+	var old, now []nft.Element
+	var err error
+	if s.new != nil {
+		if now, err = u.b.elementsOf(s.set, s.shape, s.new.Key.Name, s.new.Body); err != nil {
+			return &dataplane.Refusal{Key: s.new.Key, Err: err}
+		}
+	}
+	if s.old != nil {
+		old, err = u.b.elementsOf(s.set, s.shape, s.old.Key.Name, s.old.Body)
+		if err != nil && (len(old) == 0 || old[0].Key == nil) {
+			return err
+		}
+	}
+	gone, come := now[:0:0], now
+	if len(old) > 0 {
+		gone, come = difference(old, now)
+	}
+	key := dataplane.Key{}
+	if s.new != nil {
+		key = s.new.Key
+	} else if s.old != nil {
+		key = s.old.Key
+	}
+	tag := u.tag(key)
+	for _, e := range gone {
+		u.batch.DeleteElement(s.set, e, tag)
+	}
+	for _, e := range come {
+		u.batch.AddElement(s.set, e, tag)
+	}
+	return nil
+}
+
+func (u *update) tag(k dataplane.Key) int {
+	u.keys = append(u.keys, k)
+	return len(u.keys) - 1
+}
+
+func (u *update) commit() error {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	err := u.b.options.Conn.Commit(u.batch)
+	if err != nil {
+		err = fmt.Errorf("nftables: apply: %w", err)
+		var refused *nft.BatchError
+		if errors.As(err, &refused) {
+			err = u.refusal(refused, err)
+		}
+		return err
+	}
+	u.batch.Reset()
+	return nil
+}
+
+// refusal tells whether the content is to blame, and which. Errors that say that
+// the kernel holds something else than was believed are not about the content.
+func (u *update) refusal(e *nft.BatchError, err error) error {
+	for _, r := range e.Refused {
+		if !slices.Contains(contentErrors, r.Err) {
+			continue
+		}
+		refusal := &dataplane.Refusal{Err: err}
+		if r.Certain {
+			refusal.Key = u.keys[r.Tag]
+			refusal.Err = fmt.Errorf("nftables: apply: %s %s: %w", refusal.Key.Container, refusal.Key.Name, r.Err)
+		}
+		return refusal
+	}
+	return err
+}
+
+var contentErrors = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.EOPNOTSUPP, unix.E2BIG, unix.EMLINK, unix.ENFILE,
+	unix.ENOSPC, unix.ENAMETOOLONG, unix.ENOTEMPTY, unix.EAFNOSUPPORT}

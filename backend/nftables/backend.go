@@ -1,0 +1,64 @@
+package nftables
+
+import (
+	"sync"
+
+	"portolan/kernel/nft"
+	"portolan/service"
+)
+
+// Options say what one family's Backend writes.
+type Options struct {
+	Family service.Family
+	// MasqueradeBit is the bit of the packet mark that asks for masquerade, 0
+	// to 31; kube-proxy's default is 14.
+	MasqueradeBit int
+	// LiberalTCP leaves out the rule that drops INVALID packets; it is
+	// net.netfilter.nf_conntrack_tcp_be_liberal at the start.
+	LiberalTCP bool
+	// Conn is where tables are written and read, and is used by this Backend
+	// alone. Base, Render and PlanText work without.
+	Conn *nft.Conn
+	// Trouble hears of a removal that failed after Apply had returned. It is
+	// tried again; may be nil.
+	Trouble func(error)
+}
+
+// TableName is the name of our table in both families.
+const TableName = "portolan"
+
+// Backend is the agent's Backend for one family.
+type Backend struct {
+	options Options
+	words   words
+	table   nft.Table
+
+	// balancers and learners keep the text that many Services share.
+	balancers sync.Map // balancer -> []dataplane.Object
+	learners  sync.Map // seconds -> []dataplane.Object
+
+	mu     sync.Mutex // guards Conn and what follows
+	ids    scopeIDs
+	scopes map[string]string // of frontends with affinity
+	late   removals
+	// rebuild: what is there cannot be changed into what is wanted, so the next
+	// plan, which takes the table for empty, replaces it in one transaction.
+	rebuild bool
+	signal  chan struct{} // of Changes, nil before
+}
+
+// New returns a Backend. It touches nothing.
+func New(o Options) *Backend {
+	family := nft.IPv4
+	if o.Family == service.IPv6 {
+		family = nft.IPv6
+	}
+	return &Backend{
+		options: o,
+		words:   wordsOf(family, o.MasqueradeBit),
+		table:   nft.Table{Family: family, Name: TableName},
+		ids:     scopeIDs{},
+		scopes:  map[string]string{},
+		late:    newRemovals(),
+	}
+}

@@ -1,0 +1,189 @@
+package nftables
+
+import (
+	"strconv"
+	"time"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// masquerade says whose packets are marked to be masqueraded.
+type masquerade uint8
+
+const (
+	nobody masquerade = iota
+	everybody
+	outsiders // all but pods of this cluster
+)
+
+// balancer is a way to balance that frontends share: everything about one but
+// the endpoints themselves.
+type balancer struct {
+	nodePort bool
+	n        int // endpoints
+	// local: pods and this node use all n endpoints, others the m on this node.
+	local, affine bool
+	m             int
+	masquerade    masquerade
+	pods          string // match of pod traffic, empty without a detector
+}
+
+// counts names the lists, "10" or "10-3".
+func (k balancer) counts() string {
+	if k.local {
+		return strconv.Itoa(k.n) + "-" + strconv.Itoa(k.m)
+	}
+	return strconv.Itoa(k.n)
+}
+
+func (k balancer) slots() string {
+	if k.nodePort {
+		return portSlotMap + k.counts()
+	}
+	return slotMap + k.counts()
+}
+
+func (k balancer) slotContainer() string { return "map/" + k.slots() }
+
+// core is the chain that chooses the endpoint; with marks it is not the one that
+// frontends go to.
+func (k balancer) core() string {
+	name := "lb-"
+	if k.nodePort {
+		name = "np-"
+	}
+	if k.affine {
+		name += "aff-"
+	}
+	if k.local {
+		name += "local-"
+	}
+	return name + k.counts()
+}
+
+// entry is the chain that frontends go to.
+func (k balancer) entry() string {
+	switch k.masquerade {
+	case everybody:
+		return k.core() + "-masq"
+	case outsiders:
+		return k.core() + "-masq-outside"
+	}
+	return k.core()
+}
+
+// chainsOf returns the map and the chains of a balancer. They are the same for
+// all that ask, so the last ones are kept.
+func (b *Backend) chainsOf(k balancer) []dataplane.Object {
+	if known, ok := b.balancers.Load(k); ok {
+		return known.([]dataplane.Object)
+	}
+	out := []dataplane.Object{b.set(k.slots())}
+	add := func(name string, rules ...string) { out = append(out, chainObjects(name, rules...)...) }
+	mark := "meta mark set meta mark | " + b.words.mark + " "
+	switch k.masquerade {
+	case everybody:
+		add(k.entry(), mark+"goto "+k.core())
+	case outsiders:
+		add(k.entry(), k.pods+"goto "+k.core(), mark+"goto "+k.core())
+	}
+	switch {
+	case k.local:
+		add(k.core(), b.localRules(k, mark)...)
+	case k.affine:
+		plain := k
+		plain.affine, plain.masquerade = false, nobody
+		add(k.core(), b.scopeRule(k), b.stickyRule(), "goto "+plain.core())
+		add(plain.core(), b.choose(plain, plain.n, 0), lost)
+	default:
+		add(k.core(), b.choose(k, k.n, 0), lost)
+	}
+	b.balancers.Store(k, out)
+	return out
+}
+
+// lost ends every chain that balances: nothing must get there, so that the
+// counter tells when something did.
+const lost = "counter drop"
+
+// choose translates to a random one of n slots.
+func (b *Backend) choose(k balancer, n, offset int) string {
+	rule := "dnat " + b.words.ip + " to " + b.words.key(k.nodePort) + " . numgen random mod " + strconv.Itoa(n)
+	if offset > 0 {
+		rule += " offset " + strconv.Itoa(offset)
+	}
+	return rule + " map @" + k.slots()
+}
+
+// localRules balance for pods and this node over all endpoints, and for others
+// over those on this node; with none of these their packets pass untranslated
+// and are dropped by no-endpoints.
+func (b *Backend) localRules(k balancer, mark string) []string {
+	const fromHere = "fib saddr type local "
+	var rules []string
+	if k.affine {
+		rules = append(rules, b.scopeRule(k))
+	}
+	add := func(who string, n, offset int) {
+		if k.affine {
+			rules = append(rules, who+b.stickyRule())
+		}
+		rules = append(rules, who+b.choose(k, n, offset))
+	}
+	if k.n > 0 {
+		if k.pods != "" {
+			add(k.pods, k.n, 0)
+		}
+		rules = append(rules, fromHere+mark[:len(mark)-1])
+		add(fromHere, k.n, 0)
+	}
+	if k.m > 0 {
+		add("", k.m, localSlots)
+		rules = append(rules, lost)
+	}
+	return rules
+}
+
+// podMatch matches traffic from pods, with a space behind; it is empty where
+// pods cannot be told from others.
+func (b *Backend) podMatch(node service.Node) string {
+	d := node.Detector
+	if cidr, ok := d.CIDR(b.options.Family); ok {
+		return b.words.ip + " saddr " + cidr.String() + " "
+	}
+	if d.Bridge != "" {
+		return `iifname "` + d.Bridge + `" `
+	}
+	if d.InterfacePrefix != "" {
+		return `iifname "` + d.InterfacePrefix + `*" `
+	}
+	return ""
+}
+
+// balancerOf derives the way to balance from the routes of a frontend. It is
+// false for one that translates nobody's packets.
+func balancerOf(f service.Frontend, pods string) (balancer, [2][]service.Endpoint, bool) {
+	pod, host, outside := f.Route(service.FromPod), f.Route(service.FromHost), f.Route(service.FromOutside)
+	k := balancer{nodePort: f.Kind == service.NodePort, affine: f.Affinity > 0, pods: pods}
+	if host.Verdict != service.Forward && outside.Verdict != service.Forward {
+		return k, [2][]service.Endpoint{}, false
+	}
+	if host.Policy == outside.Policy && host.Verdict == outside.Verdict {
+		k.n = len(outside.Endpoints)
+		switch {
+		case pod.Masquerade && outside.Masquerade:
+			k.masquerade = everybody
+		case outside.Masquerade:
+			k.masquerade = outsiders
+		}
+		if k.masquerade != outsiders {
+			k.pods = "" // does not matter, so that more frontends are alike
+		}
+		return k, [2][]service.Endpoint{outside.Endpoints}, true
+	}
+	k.local, k.n, k.m = true, len(host.Endpoints), len(outside.Endpoints)
+	return k, [2][]service.Endpoint{host.Endpoints, outside.Endpoints}, true
+}
+
+func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }

@@ -1,0 +1,182 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/dataplane"
+	"portolan/kernel/nft"
+)
+
+// staleClients are the remembered choices that must go: by number of the scope,
+// the endpoints, as bytes, or all of them where the set is nil.
+type staleClients map[uint32]map[string]bool
+
+func (s staleClients) add(more staleClients) {
+	for id, endpoints := range more {
+		known, there := s[id]
+		switch {
+		case endpoints == nil:
+			s[id] = nil
+		case !there:
+			s[id] = maps.Clone(endpoints)
+		case known != nil:
+			maps.Copy(known, endpoints)
+		}
+	}
+}
+
+// staleClients finds what the plan makes stale: clients of a scope that goes,
+// and those that remember an endpoint which a list loses.
+func (b *Backend) staleClients(p dataplane.Plan) staleClients {
+	stale := staleClients{}
+	if len(b.scopes) == 0 {
+		return stale
+	}
+	old, now := map[string]string{}, map[string]string{} // endpoints of frontends
+	for _, c := range p.Changes {
+		_, set, _ := strings.Cut(c.Container, "/")
+		if set == affinityLearn {
+			for _, o := range c.Deleted {
+				stale[b.ids.of(o.Key.Name)] = nil
+			}
+		}
+		s, ok := shapeOf(set)
+		if !ok || !s.isSlots() {
+			continue
+		}
+		for _, o := range c.Deleted {
+			old[o.Key.Name] = o.Body
+		}
+		for _, o := range c.Created {
+			now[o.Key.Name] = o.Body
+		}
+		for _, r := range c.Replaced {
+			old[r.Old.Key.Name], now[r.New.Key.Name] = r.Old.Body, r.New.Body
+		}
+	}
+	for frontend, before := range old {
+		after, still := now[frontend]
+		name, affine := b.scopes[frontend]
+		if still && affine {
+			stale.add(staleClients{b.ids.of(name): b.lost(before, after)})
+		}
+	}
+	return stale
+}
+
+// lost returns the endpoints that one of the lists loses, as bytes.
+func (b *Backend) lost(before, after string) map[string]bool {
+	out := map[string]bool{}
+	oldFirst, oldSecond, _ := strings.Cut(before, " | ")
+	newFirst, newSecond, _ := strings.Cut(after, " | ")
+	for _, pair := range [][2]string{{oldFirst, newFirst}, {oldSecond, newSecond}} {
+		left := map[string]bool{}
+		for e := range strings.SplitSeq(pair[1], ", ") {
+			left[e] = true
+		}
+		for e := range strings.SplitSeq(pair[0], ", ") {
+			if left[e] || e == "" {
+				continue
+			}
+			_, e = cutSlot(e)
+			if data, err := b.words.parseKey(nil, []part{address, port}, e); err == nil {
+				out[string(data)] = true
+			}
+		}
+	}
+	return out
+}
+
+// cutSlot takes the number off an endpoint that was read out of order.
+func cutSlot(text string) (slot, endpoint string) {
+	if slot, endpoint, is := strings.Cut(text, "="); is {
+		return slot, endpoint
+	}
+	return "", text
+}
+
+// noteScopes remembers which frontends have affinity, and which scopes are left.
+func (b *Backend) noteScopes(p dataplane.Plan) {
+	for _, c := range p.Changes {
+		_, set, _ := strings.Cut(c.Container, "/")
+		for _, o := range c.Deleted {
+			switch set {
+			case affinityIDs, affinityPortIDs:
+				delete(b.scopes, o.Key.Name)
+			case affinityLearn:
+				delete(b.ids, o.Key.Name)
+			}
+		}
+		if set != affinityIDs && set != affinityPortIDs {
+			continue
+		}
+		for _, o := range c.Created {
+			b.scopes[o.Key.Name] = strings.TrimPrefix(o.Body, o.Key.Name+" : ")
+		}
+		for _, r := range c.Replaced {
+			b.scopes[r.New.Key.Name] = strings.TrimPrefix(r.New.Body, r.New.Key.Name+" : ")
+		}
+	}
+}
+
+// forgetTries bounds how often clients that expire while they are deleted make
+// the deletion begin again.
+const forgetTries = 5
+
+// forget deletes stale clients. The map of clients is read for that, which is
+// why it is done only when there may be some.
+func (b *Backend) forget(stale staleClients) error {
+	if len(stale) == 0 {
+		return nil
+	}
+	var keys [][]byte
+	err := b.options.Conn.Elements(b.table, affinity, func() { keys = keys[:0] }, func(e nft.Element) {
+		id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
+		endpoints, is := stale[id]
+		if is && (endpoints == nil || endpoints[string(e.Data)]) {
+			keys = append(keys, append([]byte(nil), e.Key...))
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil // nobody has affinity any more, and the map is gone
+	}
+	for try := 0; err == nil && len(keys) > 0 && try < forgetTries; try++ {
+		if keys, err = b.forgetKeys(keys); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+// forgetKeys deletes clients; those that are gone already are left out, and what
+// is left is to be tried again with a nil error.
+func (b *Backend) forgetKeys(keys [][]byte) ([][]byte, error) {
+	batch := nft.NewBatch(b.table)
+	for i, key := range keys {
+		batch.DeleteElement(affinity, nft.Element{Key: key}, i)
+	}
+	err := b.options.Conn.Commit(batch)
+	var refused *nft.BatchError
+	if err == nil || !errors.As(err, &refused) || len(refused.Refused) == 0 {
+		return nil, err
+	}
+	gone := map[int]bool{}
+	for _, r := range refused.Refused {
+		if r.Err != unix.ENOENT {
+			return nil, err
+		}
+		gone[r.Tag] = true
+	}
+	left := keys[:0]
+	for i, key := range keys {
+		if !gone[i] {
+			left = append(left, key)
+		}
+	}
+	return left, nil
+}

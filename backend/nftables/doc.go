@@ -1,0 +1,24 @@
+// Package nftables writes Services into the tables "ip portolan" and "ip6
+// portolan", over netlink.
+//
+// Endpoints are elements of maps, so that a change of an endpoint is a change of
+// elements, which costs the kernel microseconds however much else is there:
+//
+//	service-ips {address . protocol . port : goto lb-N}
+//	    -> lb-N: dnat to address . protocol . port . random number below N map @eps-N
+//	    -> eps-N {address . protocol . port . slot : endpoint}
+//
+// Everything that has N endpoints shares the chain lb-N and the map eps-N, which
+// live while some Service asks for them. There is no chain, map or rule of a
+// single Service.
+//
+// Objects are cut like this (dataplane.Key.Container, with the form of bodies):
+//
+//	sets            keyed by name: the declaration of a set or map
+//	chain/NAME      a whole chain: its rules; a base chain begins with its hook
+//	set/NAME        keyed: elements, in nft's words
+//	map/NAME        keyed: elements, in nft's words
+//	map/eps-N       keyed by frontend: its endpoints in the order of their slots
+//	set/sources     keyed by frontend: who may use it
+//	map/affinity-*  keyed by frontend or by scope; see affinity.go
+package nftables

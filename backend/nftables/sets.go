@@ -1,0 +1,215 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"portolan/kernel/nft"
+)
+
+// Names of the sets and maps that exist once.
+const (
+	serviceIPs          = "service-ips"           // frontend -> chain
+	nodePorts           = "nodeports"             // NodePort -> chain
+	noEndpoints         = "no-endpoints"          // frontend -> refused or dropped
+	noEndpointNodePorts = "no-endpoint-nodeports" // NodePort -> refused or dropped
+	clusterIPs          = "cluster-ips"           // addresses of which other ports are refused
+	nodePortIPs         = "nodeport-ips"          // addresses on which NodePorts answer
+	hairpin             = "hairpin"               // endpoints on this node that may reach themselves
+	limited             = "limited"               // frontends with source ranges
+	sources             = "sources"               // frontend with a range of its
+	affinityIDs         = "affinity-ids"          // frontend -> scope
+	affinityPortIDs     = "affinity-nodeport-ids" // NodePort -> scope
+	affinityLearn       = "affinity-learn"        // scope -> chain that remembers
+	affinity            = "affinity"              // client in scope -> its endpoint
+)
+
+// Prefixes of the maps of endpoints, before one or two counts.
+const (
+	slotMap     = "eps-"
+	portSlotMap = "np-eps-"
+)
+
+// affinitySize is the most clients that are remembered; who comes beyond it is
+// balanced without.
+const affinitySize = 1 << 18
+
+// part is one part of a key.
+type part uint8
+
+const (
+	address part = iota
+	protocol
+	port
+	slot
+	scope // number that stands for an affinity scope
+)
+
+// holds is what a map maps to.
+type holds uint8
+
+const (
+	nothing holds = iota
+	anEndpoint
+	aVerdict
+	aScope
+)
+
+// shape is a kind of set.
+type shape struct {
+	key     []part
+	holds   holds
+	ranges  bool // the last part of the key may be a range
+	dynamic bool // filled by the kernel
+}
+
+var shapes = map[string]shape{
+	serviceIPs:          {key: []part{address, protocol, port}, holds: aVerdict},
+	nodePorts:           {key: []part{protocol, port}, holds: aVerdict},
+	noEndpoints:         {key: []part{address, protocol, port}, holds: aVerdict},
+	noEndpointNodePorts: {key: []part{protocol, port}, holds: aVerdict},
+	clusterIPs:          {key: []part{address}},
+	nodePortIPs:         {key: []part{address}},
+	hairpin:             {key: []part{address, address, protocol, port}},
+	limited:             {key: []part{address, protocol, port}},
+	sources:             {key: []part{address, protocol, port, address}, ranges: true},
+	affinityIDs:         {key: []part{address, protocol, port}, holds: aScope},
+	affinityPortIDs:     {key: []part{protocol, port}, holds: aScope},
+	affinityLearn:       {key: []part{scope}, holds: aVerdict},
+	affinity:            {key: []part{address, protocol, scope}, holds: anEndpoint, dynamic: true},
+}
+
+var (
+	slotShape     = shape{key: []part{address, protocol, port, slot}, holds: anEndpoint}
+	portSlotShape = shape{key: []part{protocol, port, slot}, holds: anEndpoint}
+)
+
+// shapeOf returns the shape of a set by its name, and whether it is one of ours.
+func shapeOf(name string) (shape, bool) {
+	if s, ok := shapes[name]; ok {
+		return s, true
+	}
+	counts, nodePort := strings.CutPrefix(name, portSlotMap)
+	if !nodePort {
+		var is bool
+		if counts, is = strings.CutPrefix(name, slotMap); !is {
+			return shape{}, false
+		}
+	}
+	first, second, pair := strings.Cut(counts, "-")
+	if !isCount(first) || (pair && !isCount(second)) {
+		return shape{}, false
+	}
+	if nodePort {
+		return portSlotShape, true
+	}
+	return slotShape, true
+}
+
+func isCount(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 17)
+	return err == nil && strconv.FormatUint(n, 10) == s
+}
+
+// isSlots tells whether a set maps slots to endpoints.
+func (s shape) isSlots() bool { return s.key[len(s.key)-1] == slot }
+
+// container is where the elements of a set are kept.
+func (s shape) container(name string) string {
+	if s.holds == nothing {
+		return "set/" + name
+	}
+	return "map/" + name
+}
+
+// setOf returns the set of a shape for the kernel.
+func (w *words) setOf(name string, s shape) nft.Set {
+	set := nft.Set{Name: name}
+	var types []nft.Type
+	for _, p := range s.key {
+		typ, length := w.partType(p)
+		types = append(types, typ)
+		set.KeyLen += uint32((length + 3) &^ 3)
+		if s.ranges {
+			set.Fields = append(set.Fields, uint32(length))
+		}
+	}
+	set.KeyType = nft.Concat(types...)
+	switch s.holds {
+	case anEndpoint:
+		set.DataType, set.DataLen = nft.Concat(w.addrType, nft.TypePort), uint32(w.addrLen+4)
+	case aVerdict:
+		set.DataType = nft.TypeVerdict
+	case aScope:
+		set.DataType, set.DataLen = nft.TypeClassID, 4
+	}
+	if s.ranges {
+		set.Flags = nft.FlagInterval | nft.FlagConcat
+	}
+	if s.dynamic {
+		set.Flags, set.Size = nft.FlagDynamic|nft.FlagTimeout, affinitySize
+	}
+	if s.isSlots() {
+		set.Userdata = w.slotUserdata(s)
+	}
+	return set
+}
+
+func (w *words) partType(p part) (nft.Type, int) {
+	switch p {
+	case address:
+		return w.addrType, w.addrLen
+	case protocol:
+		return nft.TypeProto, 1
+	case port:
+		return nft.TypePort, 2
+	case slot:
+		return nft.TypeInteger, 4
+	case scope:
+		return nft.TypeClassID, 4
+	}
+	panic(fmt.Sprintf("nftables: unknown part of a key %d", p))
+}
+
+// declaration is the set in nft's words, between its name and its elements.
+func (w *words) declaration(s shape) string {
+	var b strings.Builder
+	if s.isSlots() {
+		fmt.Fprintf(&b, "typeof %s . numgen random mod 65536 : %s daddr . th dport;", w.key(len(s.key) == 3), w.ip)
+		return b.String()
+	}
+	b.WriteString("type ")
+	for i, p := range s.key {
+		if i > 0 {
+			b.WriteString(" . ")
+		}
+		b.WriteString([...]string{address: w.typeName, protocol: "inet_proto", port: "inet_service", scope: "classid"}[p])
+	}
+	b.WriteString([...]string{nothing: "", anEndpoint: " : " + w.typeName + " . inet_service", aVerdict: " : verdict", aScope: " : classid"}[s.holds])
+	b.WriteString(";")
+	if s.ranges {
+		b.WriteString(" flags interval;")
+	}
+	if s.dynamic {
+		fmt.Fprintf(&b, " size %d; flags dynamic,timeout;", affinitySize)
+	}
+	return b.String()
+}
+
+// sameSet tells whether the kernel's set is ours: the same bytes mean the same
+// things.
+func sameSet(have, want nft.Set) bool {
+	flags := want.Flags
+	if want.DataType != 0 {
+		flags |= nft.FlagMap
+	}
+	if have.Flags != flags || have.KeyType != want.KeyType || have.KeyLen != want.KeyLen || have.DataType != want.DataType || have.Size != want.Size {
+		return false
+	}
+	if want.DataType != nft.TypeVerdict && have.DataLen != want.DataLen {
+		return false
+	}
+	return slices.Equal(have.Fields, want.Fields) && (want.Userdata == nil || string(have.Userdata) == string(want.Userdata))
+}

@@ -1,0 +1,166 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// BatchError says why the kernel took nothing of a Batch.
+type BatchError struct {
+	Table Table
+	// Refused are the changes at fault, in their order; empty when the error is
+	// about the batch as a whole.
+	Refused []Refused
+	Err     error // the first, a unix.Errno where the kernel gave one
+}
+
+// Refused is one change that the kernel does not take.
+type Refused struct {
+	Tag int // as it was given
+	// Certain is false when the kernel did not say which element of several it
+	// means; Tag is the first of them.
+	Certain bool
+	Err     unix.Errno
+}
+
+func (e *BatchError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nft: change table %s: %v", e.Table, e.Err)
+	if n := len(e.Refused); n > 1 {
+		fmt.Fprintf(&b, ", and %d more", n-1)
+	}
+	return b.String()
+}
+
+func (e *BatchError) Unwrap() error { return e.Err }
+
+// Commit has the kernel take the Batch. An error is a *BatchError when it is
+// the kernel's answer, and then nothing was taken; after another error that is
+// not known.
+func (c *Conn) Commit(b *Batch) error {
+	if b.Empty() {
+		return nil
+	}
+	b.start(unix.NFNL_MSG_BATCH_END, 0)
+	b.finish()
+	base := c.seq + 1
+	c.seq += uint32(len(b.notes))
+	last := b.number(base)
+	if err := c.send(b.w.buf); err != nil {
+		return fmt.Errorf("nft: send a batch of %d bytes: %w", len(b.w.buf), err)
+	}
+	answer := answers{batch: b, base: base, last: last}
+	for {
+		// Everything is answered by the time that the batch is sent.
+		err := c.receive(false, answer.take)
+		switch {
+		case errors.Is(err, errNothing):
+			return answer.result()
+		case errors.Is(err, unix.ENOBUFS): // more errors than room for them
+			answer.lost = true
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// number gives every message its sequence number and asks for an answer to the
+// last change, which comes also when all went well; its place is returned.
+func (b *Batch) number(base uint32) (last int) {
+	last = len(b.notes) - 2
+	place := 0
+	for at := 0; at < len(b.w.buf); place++ {
+		h := b.w.buf[at:]
+		binary.NativeEndian.PutUint32(h[8:], base+uint32(place))
+		if place == last {
+			binary.NativeEndian.PutUint16(h[6:], binary.NativeEndian.Uint16(h[6:])|unix.NLM_F_ACK)
+		}
+		at += (int(binary.NativeEndian.Uint32(h)) + 3) &^ 3
+	}
+	return last
+}
+
+// answers collects what the kernel says about one batch.
+type answers struct {
+	batch   *Batch
+	base    uint32
+	last    int
+	refused []Refused
+	whole   error // about the batch as a whole
+	done    bool
+	lost    bool
+}
+
+func (a *answers) take(m message) bool {
+	if m.typ != unix.NLMSG_ERROR || len(m.body) < 20 || m.seq-a.base >= uint32(len(a.batch.notes)) {
+		return true // left over from before
+	}
+	place := int(m.seq - a.base)
+	errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
+	switch {
+	case errno == 0:
+		a.done = a.done || place == a.last
+	case place == 0 || place == len(a.batch.notes)-1:
+		if a.whole == nil {
+			a.whole = errno
+		}
+	default:
+		a.refused = append(a.refused, a.batch.refusal(place, errno, m.body))
+	}
+	return true
+}
+
+// refusal finds the change that an error is about. The kernel may name it by
+// the place of an attribute (from 5.17 on for elements).
+func (b *Batch) refusal(place int, errno unix.Errno, body []byte) Refused {
+	from, to := b.notes[place].from, len(b.tags)
+	if place+1 < len(b.notes) {
+		to = b.notes[place+1].from
+	}
+	r := Refused{Tag: int(b.tags[from]), Certain: to-from == 1, Err: errno}
+	if r.Certain {
+		return r
+	}
+	start := b.messageStart(place)
+	for typ, value := range attributes(body[20:]) {
+		if typ != unix.NLMSGERR_ATTR_OFFS || len(value) != 4 {
+			continue
+		}
+		at := start + binary.NativeEndian.Uint32(value)
+		i, found := slices.BinarySearch(b.from[from:to], at)
+		if !found {
+			i-- // inside an element
+		}
+		if i >= 0 {
+			return Refused{Tag: int(b.tags[from+i]), Certain: true, Err: errno}
+		}
+	}
+	return r
+}
+
+func (b *Batch) messageStart(place int) uint32 {
+	at := 0
+	for range place {
+		at += (int(binary.NativeEndian.Uint32(b.w.buf[at:])) + 3) &^ 3
+	}
+	return uint32(at)
+}
+
+func (a *answers) result() error {
+	switch {
+	case len(a.refused) > 0:
+		return &BatchError{a.batch.table, a.refused, a.refused[0].Err}
+	case a.whole != nil:
+		return &BatchError{a.batch.table, nil, a.whole}
+	case a.lost:
+		return &BatchError{a.batch.table, nil, errors.New("more errors than there was room for")}
+	case !a.done:
+		return fmt.Errorf("nft: change table %s: the kernel gave no answer", a.batch.table)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// dumpTries is how often a dump begins again that the kernel says was torn
+// because something changed meanwhile. It says so for a change of any table.
+const dumpTries = 4
+
+// dump asks for all objects of one kind. begin is called at the start of each
+// try, each with the attributes of every object. A dump that stays torn counts
+// as good: what it says of a table that nobody else writes is right, and who
+// writes by it is told by an error when it is not.
+func (c *Conn) dump(op uint16, f Family, request func(*writer), begin func(), each func([]byte)) error {
+	for try := 1; ; try++ {
+		begin()
+		torn, err := c.dumpOnce(op, f, request, each)
+		if err != nil || !torn || try == dumpTries {
+			return err
+		}
+	}
+}
+
+func (c *Conn) dumpOnce(op uint16, f Family, request func(*writer), each func([]byte)) (torn bool, err error) {
+	c.drain()
+	c.seq++
+	var w writer
+	w.buf = make([]byte, headerSize+4, 128)
+	binary.NativeEndian.PutUint16(w.buf[4:], unix.NFNL_SUBSYS_NFTABLES<<8|op)
+	binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	binary.NativeEndian.PutUint32(w.buf[8:], c.seq)
+	w.buf[headerSize] = byte(f)
+	request(&w)
+	binary.NativeEndian.PutUint32(w.buf, uint32(len(w.buf)))
+	if err := c.send(w.buf); err != nil {
+		return false, err
+	}
+	done := false
+	var failed unix.Errno
+	for !done {
+		err := c.receive(true, func(m message) bool {
+			if m.seq != c.seq {
+				return true
+			}
+			torn = torn || m.flags&unix.NLM_F_DUMP_INTR != 0
+			switch {
+			case m.typ == unix.NLMSG_DONE || m.typ == unix.NLMSG_ERROR:
+				done = true
+				if len(m.body) >= 4 {
+					failed = unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
+				}
+			case len(m.body) >= 4:
+				each(m.body[4:])
+			}
+			return true
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	if failed == unix.EINTR {
+		return true, nil
+	}
+	if failed != 0 {
+		return false, failed
+	}
+	return torn, nil
+}
+
+// drain throws away what is left of a dump that was given up; its first receive
+// also tells the kernel how large messages may be.
+func (c *Conn) drain() {
+	for c.receive(false, func(message) bool { return true }) == nil {
+	}
+}
+
+func dumpError(what string, t Table, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("nft: list %s of table %s: %w", what, t, err)
+}
+
+// HasTable tells whether the table exists.
+func (c *Conn) HasTable(t Table) (bool, error) {
+	names, err := c.Tables(t.Family)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		if name == t.Name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Tables lists the tables of a family.
+func (c *Conn) Tables(f Family) ([]string, error) {
+	var out []string
+	err := c.dump(unix.NFT_MSG_GETTABLE, f, func(*writer) {}, func() { out = out[:0] }, func(b []byte) {
+		list := fieldsOf(b)
+		out = append(out, textOf(list[unix.NFTA_TABLE_NAME]))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("nft: list tables of family %s: %w", f, err)
+	}
+	return out, nil
+}
+
+// Chains lists the chains of a table.
+func (c *Conn) Chains(t Table) ([]Chain, error) {
+	var out []Chain
+	err := c.dump(unix.NFT_MSG_GETCHAIN, t.Family, func(*writer) {}, func() { out = out[:0] }, func(b []byte) {
+		f := fieldsOf(b)
+		if textOf(f[unix.NFTA_CHAIN_TABLE]) != t.Name {
+			return
+		}
+		ch := Chain{Name: textOf(f[unix.NFTA_CHAIN_NAME]), Type: textOf(f[unix.NFTA_CHAIN_TYPE])}
+		if hook := f[unix.NFTA_CHAIN_HOOK]; hook != nil {
+			h := fieldsOf(hook)
+			ch.Hook, ch.Priority = Hook(h.u32(unix.NFTA_HOOK_HOOKNUM)), int32(h.u32(unix.NFTA_HOOK_PRIORITY))
+			if f.u32(unix.NFTA_CHAIN_POLICY) != uint32(Accept) {
+				ch.Type += " with another policy"
+			}
+		}
+		out = append(out, ch)
+	})
+	return out, dumpError("chains", t, err)
+}
+
+// Rules lists the rules of a table, those of a chain together and in order.
+func (c *Conn) Rules(t Table) ([]Rule, error) {
+	var out []Rule
+	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
+		func(w *writer) { w.text(unix.NFTA_RULE_TABLE, t.Name) },
+		func() { out = out[:0] },
+		func(b []byte) {
+			f := fieldsOf(b)
+			if textOf(f[unix.NFTA_RULE_TABLE]) != t.Name {
+				return
+			}
+			r := Rule{Chain: textOf(f[unix.NFTA_RULE_CHAIN])}
+			exprs, complete := readExprs(t.Family, f[unix.NFTA_RULE_EXPRESSIONS])
+			r.Exprs, r.Foreign = exprs, !complete
+			r.Userdata = append(r.Userdata, f[unix.NFTA_RULE_USERDATA]...)
+			out = append(out, r)
+		})
+	return out, dumpError("rules", t, err)
+}
+
+// Sets lists the sets and maps of a table, without anonymous ones.
+func (c *Conn) Sets(t Table) ([]Set, error) {
+	var out []Set
+	err := c.dump(unix.NFT_MSG_GETSET, t.Family,
+		func(w *writer) { w.text(unix.NFTA_SET_TABLE, t.Name) },
+		func() { out = out[:0] },
+		func(b []byte) {
+			f := fieldsOf(b)
+			s := Set{
+				Name:     textOf(f[unix.NFTA_SET_NAME]),
+				Flags:    Flags(f.u32(unix.NFTA_SET_FLAGS)),
+				KeyType:  Type(f.u32(unix.NFTA_SET_KEY_TYPE)),
+				KeyLen:   f.u32(unix.NFTA_SET_KEY_LEN),
+				DataType: Type(f.u32(unix.NFTA_SET_DATA_TYPE)),
+				DataLen:  f.u32(unix.NFTA_SET_DATA_LEN),
+			}
+			s.Userdata = append(s.Userdata, f[unix.NFTA_SET_USERDATA]...)
+			readDesc(&s, f[unix.NFTA_SET_DESC])
+			if s.Flags&unix.NFT_SET_ANONYMOUS == 0 {
+				out = append(out, s)
+			}
+		})
+	if errors.Is(err, unix.ENOENT) { // no such table
+		return nil, nil
+	}
+	return out, dumpError("sets", t, err)
+}
+
+func readDesc(s *Set, b []byte) {
+	f := fieldsOf(b)
+	s.Size = f.u32(unix.NFTA_SET_DESC_SIZE)
+	for _, field := range attributes(f[setDescConcat]) {
+		list := fieldsOf(field)
+		s.Fields = append(s.Fields, list.u32(setFieldLen))
+	}
+}
+
+// Elements hands every element of a set to each, and calls begin before the
+// first, and again when it has to start over. The bytes of an Element are valid
+// only during the call.
+func (c *Conn) Elements(t Table, set string, begin func(), each func(Element)) error {
+	err := c.dump(unix.NFT_MSG_GETSETELEM, t.Family,
+		func(w *writer) {
+			w.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+			w.text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		},
+		begin,
+		func(b []byte) {
+			for typ, list := range attributes(b) {
+				if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+					continue
+				}
+				for _, element := range attributes(list) {
+					each(readElement(element))
+				}
+			}
+		})
+	if err != nil {
+		return fmt.Errorf("nft: list elements of set %s of table %s: %w", set, t, err)
+	}
+	return nil
+}
+
+func readElement(b []byte) Element {
+	var e Element
+	for typ, value := range attributes(b) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.Key = readValue(value)
+		case setElemKeyEnd:
+			e.KeyEnd = readValue(value)
+		case unix.NFTA_SET_ELEM_DATA:
+			if e.Data = readValue(value); e.Data == nil {
+				e.Verdict = readVerdict(value)
+			}
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.Comment = readComment(value)
+		}
+	}
+	return e
+}
+
+func readValue(b []byte) []byte {
+	for typ, data := range attributes(b) {
+		if typ == unix.NFTA_DATA_VALUE {
+			return data
+		}
+	}
+	return nil
+}
+
+// readComment finds the comment in the userdata of an element: a list of type,
+// length, value with a byte for each of the first two.
+func readComment(b []byte) string {
+	for len(b) >= 2 && int(b[1]) <= len(b)-2 {
+		if b[0] == 0 {
+			return textOf(b[2 : 2+b[1]])
+		}
+		b = b[2+b[1]:]
+	}
+	return ""
+}

@@ -36,7 +36,7 @@ var rules = []rule{
 	{"lab", []string{"github.com/vishvananda/", "golang.org/x/sys"}, "little networks, for tests and for people"},
 	{"internal/arch", nil, "looks at the others from outside"},
 	{"cmd/...", []string{"..."}, "wires everything"},
-	{"e2e", []string{"..."}, "tests everything"},
+	{"e2e/...", []string{"..."}, "tests everything"},
 	{"bench", []string{"..."}, "measures everything"},
 }
 

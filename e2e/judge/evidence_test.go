@@ -1,0 +1,148 @@
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/trace"
+)
+
+// evidence is what was seen of one probe.
+type evidence struct {
+	events  []event
+	left    []frame // it left the judged node, by an interface other than lo
+	arrived []frame // it came to the host it is addressed to
+	local   bool    // a socket of the judged node answered it
+	refused []frame // an error or a reset about it came back
+}
+
+// ears is the time without a packet after which all are taken to have arrived. The
+// kernel hands packets between namespaces within microseconds; what takes longer is
+// a busy machine, so a difference is looked at again after a longer silence.
+const (
+	ears    = 15 // ms
+	allEars = 400
+)
+
+// listen collects what is seen until nothing is for the given time.
+func (w *world) listen(book map[uint32]*evidence, quiet int) error {
+	of := func(id uint32) *evidence {
+		e := book[id]
+		if e == nil {
+			e = &evidence{}
+			book[id] = e
+		}
+		return e
+	}
+	buffer := make([]byte, 256)
+	var watched []unix.PollFd
+	for _, s := range w.stations {
+		watched = append(watched, unix.PollFd{Fd: int32(s.packet), Events: unix.POLLIN})
+	}
+	for {
+		some, err := w.trace.drain(func(e event) {
+			if e.seen.role == itself {
+				ev := of(e.seen.id)
+				ev.events = append(ev.events, e)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		for _, s := range w.stations {
+			more, err := s.drain(func(f frame) { of(f.id).add(f, w) })
+			if err != nil {
+				return err
+			}
+			some = some || more
+		}
+		for _, fd := range w.datagrams {
+			for n := 0; n >= 0; {
+				var got sighting
+				if n, _, err = unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT); n > 0 {
+					if got.readPayload(buffer[:n]); got.role == itself {
+						of(got.id).local, some = true, true
+					}
+				}
+			}
+		}
+		if some {
+			continue
+		}
+		if n, err := unix.Poll(watched, quiet); n == 0 && err == nil {
+			return nil
+		}
+	}
+}
+
+// add books a frame.
+func (e *evidence) add(f frame, w *world) {
+	lo := f.at == judged && w.devices[f.dev] == "lo"
+	switch {
+	case f.role == itself && f.at == judged && f.out && !lo:
+		e.left = append(e.left, f)
+	case f.role == itself && f.at != judged && !f.out && f.here:
+		e.arrived = append(e.arrived, f)
+	case f.role == reply && f.at == judged && (f.out || lo):
+		e.local = true
+	case f.role == refuse && !f.out && (lo || f.at != judged):
+		e.refused = append(e.refused, f)
+	}
+}
+
+// fact is what became of a probe, put together from what was seen.
+type fact struct {
+	verdict  trace.Verdict
+	src, dst netip.Addr // of the packet as it left or was delivered; invalid if not seen
+	sport    uint16
+	dport    uint16
+	who      []string // hosts that got it
+}
+
+func (f fact) String() string {
+	text := f.verdict.String()
+	if f.dst.IsValid() {
+		text += fmt.Sprintf(" %v > %v", netip.AddrPortFrom(f.src, f.sport), netip.AddrPortFrom(f.dst, f.dport))
+	}
+	if len(f.who) > 0 {
+		text += " at " + strings.Join(f.who, ",")
+	}
+	return text
+}
+
+// fact decides. Only what a packet did counts; the rule trace is asked in one case:
+// when an error comes back, whether a rule sent it or the host to which the packet
+// was delivered.
+func (e *evidence) fact(p probe, delivered bool) fact {
+	var out fact
+	see := func(s sighting) { out.src, out.dst, out.sport, out.dport = s.src, s.dst, s.sport, s.dport }
+	for _, f := range e.arrived {
+		out.who = append(out.who, f.at)
+	}
+	switch {
+	case len(e.left) > 0:
+		see(e.left[len(e.left)-1].sighting)
+		if out.verdict = trace.Forwarded; p.from == judged {
+			out.verdict = trace.Output
+		}
+	case e.local:
+		out.verdict = trace.Input
+		if n := len(e.events); n > 0 {
+			see(e.events[n-1].seen)
+		}
+	case len(e.refused) > 0 && delivered:
+		out.verdict = trace.Input
+		see(e.events[len(e.events)-1].seen)
+	case len(e.refused) > 0 && !e.refused[0].expired():
+		out.verdict = trace.Rejected
+	default:
+		out.verdict = trace.Dropped
+	}
+	return out
+}
+
+// expired tells whether an error is about the TTL.
+func (f frame) expired() bool { return f.kind == 11 && f.proto == 1 || f.kind == 3 && f.proto == 58 }

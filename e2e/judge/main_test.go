@@ -1,0 +1,55 @@
+package judge
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// tested is the portolan under test; see TestMain.
+var tested string
+
+// seed is where everything random begins. PORTOLAN_E2E_SEED repeats a run.
+var seed uint64
+
+// TestMain builds the binary once, runs the tests and prints what was judged.
+// PORTOLAN_E2E_BINARY names a binary to test instead.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		fmt.Println("judge: skipped: network namespaces and their rules need root")
+		return m.Run()
+	}
+	seed = rand.Uint64N(1 << 32)
+	if text := os.Getenv("PORTOLAN_E2E_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			fmt.Println("judge: PORTOLAN_E2E_SEED:", err)
+			return 1
+		}
+	}
+	fmt.Printf("judge: seed %d (PORTOLAN_E2E_SEED=%d repeats this run)\n", seed, seed)
+	if tested = os.Getenv("PORTOLAN_E2E_BINARY"); tested == "" {
+		dir, err := os.MkdirTemp("", "portolan-judge-")
+		if err != nil {
+			fmt.Println("judge:", err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		tested = filepath.Join(dir, "portolan")
+		if out, err := exec.Command("go", "build", "-o", tested, "portolan/cmd/portolan").CombinedOutput(); err != nil {
+			fmt.Printf("judge: build the binary under test: %v\n%s", err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}

@@ -1,0 +1,152 @@
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"portolan/netfilter"
+	"portolan/trace"
+)
+
+// bench judges what trace says of probes by what the kernel did with them.
+type bench struct {
+	rules    ruleset
+	trace    *trace.Tracer
+	remember map[string]bool // what "recent" lists hold: list and address
+}
+
+func newBench(r ruleset) *bench {
+	return &bench{rules: r, trace: trace.New(r.host, trace.Options{}), remember: map[string]bool{}}
+}
+
+// finding is a probe with what became of it and what trace says.
+type finding struct {
+	probe   probe
+	fact    fact
+	way     []moment
+	answer  trace.Answer
+	outcome *trace.Outcome // the one that the kernel took, nil if there is none
+	diffs   []string
+}
+
+func (f *finding) differ(format string, args ...any) {
+	f.diffs = append(f.diffs, fmt.Sprintf(format, args...))
+}
+
+func (f *finding) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v\n\tkernel: %v\n\t  path: %v\n", f.probe, f.fact, pathOf(f.way))
+	for _, o := range f.answer.Outcomes {
+		var steps path
+		for _, s := range o.Steps {
+			steps = append(steps, place{s.Hook, s.Table, s.Chain, s.Rule})
+		}
+		fmt.Fprintf(&b, "\ttrace (share %v): %v %v > %v: %s\n\t  path: %v\n", o.Share, o.Verdict, o.Src, netip.AddrPortFrom(o.Dst, o.DstPort), o.Reason, steps)
+	}
+	for _, d := range f.diffs {
+		fmt.Fprintf(&b, "\tDIFFERENCE: %s\n", d)
+	}
+	return b.String()
+}
+
+// judge compares one probe.
+func (b *bench) judge(p probe, flow trace.Flow, e *evidence) *finding {
+	f := &finding{probe: p, answer: b.trace.Trace(flow)}
+	family := netfilter.FamilyOf(p.dst)
+	var err error
+	if f.way, err = b.rules.ofKernel(e.events); err != nil {
+		f.differ("%v", err)
+		return f
+	}
+	f.fact = e.fact(p, b.rules.delivered(family, f.way))
+	for _, o := range f.answer.Outcomes {
+		if o.Verdict == trace.Unknown || len(o.Doubts) > 0 {
+			f.differ("trace is not certain: %s %v", o.Reason, o.Doubts)
+		}
+	}
+	want := pathOf(f.way).String()
+	var steps []trace.Step
+	for i := range f.answer.Outcomes {
+		o := &f.answer.Outcomes[i]
+		way, kept := b.rules.ofTracer(family, o.Steps)
+		if way.String() == want && (f.outcome == nil || b.agrees(f.fact, o)) {
+			f.outcome, steps = o, kept
+		}
+	}
+	if f.outcome == nil {
+		f.differ("no outcome of trace takes the kernel's path")
+		return f
+	}
+	f.diffs = append(f.diffs, b.rules.compare(f.way, steps, f.outcome.Hops)...)
+	b.arrival(f)
+	b.memory(f, steps)
+	return f
+}
+
+// agrees tells whether an outcome has the verdict and the addresses of the fact.
+func (b *bench) agrees(k fact, o *trace.Outcome) bool {
+	return k.verdict == o.Verdict && (!k.dst.IsValid() || k.dst == o.Dst && k.dport == o.DstPort)
+}
+
+// arrival compares the verdict and the packet that arrived.
+func (b *bench) arrival(f *finding) {
+	k, o := f.fact, f.outcome
+	if k.verdict != o.Verdict {
+		f.differ("the kernel's verdict is %v, trace says %v: %s", k.verdict, o.Verdict, o.Reason)
+		return
+	}
+	if !k.dst.IsValid() {
+		return
+	}
+	if k.dst != o.Dst || k.dport != o.DstPort && o.DstPort != 0 {
+		f.differ("the packet went to %v, trace says %v", netip.AddrPortFrom(k.dst, k.dport), netip.AddrPortFrom(o.Dst, o.DstPort))
+	}
+	if k.src != o.Src || k.sport != o.SrcPort && o.SrcPort != 0 {
+		f.differ("the packet came from %v, trace says %v", netip.AddrPortFrom(k.src, k.sport), netip.AddrPortFrom(o.Src, o.SrcPort))
+	}
+}
+
+// memory checks that the kernel's branch is one that can be taken: one that has a
+// share and for which no list remembers the client, or one whose condition holds.
+func (b *bench) memory(f *finding, steps []trace.Step) {
+	family := netfilter.FamilyOf(f.probe.dst)
+	for _, c := range f.outcome.Conditions {
+		list, addr := remembered(c)
+		if !b.remember[list+" "+addr] {
+			f.differ("the kernel took a branch for which %s, which nothing made it", c)
+		}
+	}
+	if f.outcome.Share.Sign() == 0 && len(f.outcome.Conditions) == 0 {
+		f.differ("the kernel took a branch that has no share")
+	}
+	if len(f.outcome.Conditions) == 0 {
+		for _, o := range f.answer.Outcomes {
+			for _, c := range o.Conditions {
+				if list, addr := remembered(c); b.remember[list+" "+addr] {
+					f.differ("%s, but the kernel did not take that branch", c)
+				}
+			}
+		}
+	}
+	for _, s := range steps {
+		rule := b.rules.rule(family, place{s.Hook, s.Table, s.Chain, s.Rule})
+		if rule == nil {
+			continue
+		}
+		for _, m := range rule.Matches {
+			if r, is := m.(netfilter.Recent); is && r.Op == netfilter.RecentSet {
+				b.remember[r.Name+" "+s.Src.String()] = true
+			}
+		}
+	}
+}
+
+// remembered takes "the list NAME remembers ADDRESS from the last N s" apart.
+func remembered(condition string) (list, addr string) {
+	word := strings.Fields(condition)
+	if len(word) < 5 || word[1] != "list" || word[3] != "remembers" {
+		panic("judge: a condition that is not about a list: " + condition)
+	}
+	return word[2], word[4]
+}

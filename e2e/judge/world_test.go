@@ -1,0 +1,270 @@
+package judge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"portolan/lab"
+	"portolan/netfilter"
+	"portolan/netfilter/live"
+)
+
+// The hosts of the world. node1 is the one that is judged; node2 has no rules and
+// its pods are endpoints elsewhere. Visitors are pods behind no Service.
+const (
+	judged    = "node1"
+	other     = "node2"
+	outside   = "client"
+	visitor   = "visitor-1"
+	stranger2 = "visitor-2"
+)
+
+var (
+	podsHere  = []string{"here-1", "here-2", "here-3", "here-4"}
+	podsThere = []string{"there-1", "there-2"}
+	podPorts  = []uint16{8080, 5353}
+)
+
+// moreClients are further addresses of the outside client.
+var moreClients = []netip.Addr{netip.MustParseAddr("192.0.2.201"), netip.MustParseAddr("192.0.2.202"), netip.MustParseAddr("2001:db8::201")}
+
+// world is a lab whose hosts answer nothing by themselves, so that only what a rule
+// does comes back, with the kernel's rule trace of the judged node.
+type world struct {
+	*lab.Lab
+	variant   lab.Variant
+	node      *lab.Node
+	stations  map[string]*station
+	ports     map[string]string // pod -> its port on the bridge
+	devices   map[int]string    // interfaces of the judged node
+	trace     tracer
+	servers   []int // listening sockets of the judged node
+	datagrams []int // those of them that receive probes themselves
+	binary    string
+	dir       string
+}
+
+func topology() lab.Topology {
+	t := lab.Topology{Nodes: []lab.NodeSpec{lab.NumberedNode(1), lab.NumberedNode(2)}, Routes: lab.RoutesVia(judged)}
+	t.Client = append(append(t.Client, lab.ClientAddrs...), moreClients...)
+	for i, name := range append(append([]string(nil), podsHere...), visitor) {
+		t.Pods = append(t.Pods, lab.NumberedPod(name, 1, i+1, podPorts...))
+	}
+	for i, name := range append(append([]string(nil), podsThere...), stranger2) {
+		t.Pods = append(t.Pods, lab.NumberedPod(name, 2, i+1, podPorts...))
+	}
+	return t
+}
+
+func newWorld(t *testing.T, v lab.Variant) *world {
+	t.Helper()
+	l, err := lab.New(topology())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Lab: l, variant: v, node: l.Node(judged), stations: map[string]*station{}, ports: map[string]string{}, devices: map[int]string{}, binary: tested, dir: t.TempDir()}
+	t.Cleanup(func() { w.end(t) })
+	if err := w.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) open(ctx context.Context) error {
+	hosts := map[string]*lab.Host{outside: w.Client, judged: &w.node.Host, other: &w.Node(other).Host}
+	for _, list := range [][]string{podsHere, podsThere, {visitor, stranger2}} {
+		for _, name := range list {
+			hosts[name] = &w.Pod(name).Host
+		}
+	}
+	for name, h := range hosts {
+		s, err := newStation(name, h)
+		if err != nil {
+			return err
+		}
+		w.stations[name] = s
+		if name != judged {
+			if err := w.silence(ctx, h); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(w.findDevices(), w.serve())
+}
+
+// quietRules drop what is for the host itself, after packet sockets saw it and but
+// for what finds neighbours.
+const quietRules = `*raw
+-A PREROUTING -i lo -j ACCEPT
+%s
+-A PREROUTING -m addrtype --dst-type LOCAL -j DROP
+COMMIT
+`
+
+const neighbourRules = `-A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j ACCEPT
+-A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 136 -j ACCEPT`
+
+func (w *world) silence(ctx context.Context, h *lab.Host) error {
+	if err := w.restore(ctx, h, netfilter.IPv4, fmt.Sprintf(quietRules, "")); err != nil {
+		return err
+	}
+	return w.restore(ctx, h, netfilter.IPv6, fmt.Sprintf(quietRules, neighbourRules))
+}
+
+// restore feeds rules to iptables-restore, which keeps what else there is.
+func (w *world) restore(ctx context.Context, h *lab.Host, f netfilter.Family, rules string) error {
+	program := "iptables-restore"
+	if f == netfilter.IPv6 {
+		program = "ip6tables-restore"
+	}
+	cmd := h.Command(ctx, w.variant, program, "--noflush")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("judge: %s in %s: %w: %s\n%s", program, h.Name, err, out, rules)
+	}
+	return nil
+}
+
+// findDevices learns the interfaces of the judged node, and which bridge port leads
+// to which pod.
+func (w *world) findDevices() error {
+	err := w.node.Do(func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			w.devices[l.Attrs().Index] = l.Attrs().Name
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("judge: interfaces of %s: %w", judged, err)
+	}
+	for _, name := range append(append([]string(nil), podsHere...), visitor) {
+		err := w.Pod(name).Do(func() error {
+			link, err := netlink.LinkByName("eth0")
+			if err == nil {
+				w.ports[name] = w.devices[link.Attrs().ParentIndex]
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("judge: interface of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// serve listens on the judged node where probes may arrive, so that it tells by an
+// answer that one did. UDP and TCP, all addresses.
+func (w *world) serve() error {
+	return w.node.Do(func() error {
+		for _, port := range podPorts {
+			for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+				fd, err := unix.Socket(unix.AF_INET6, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+				if err != nil {
+					return err
+				}
+				w.servers = append(w.servers, fd)
+				if kind == unix.SOCK_DGRAM {
+					w.datagrams = append(w.datagrams, fd)
+				}
+				if err := unix.Bind(fd, &unix.SockaddrInet6{Port: int(port)}); err != nil {
+					return fmt.Errorf("judge: listen on %d: %w", port, err)
+				}
+				if kind == unix.SOCK_STREAM {
+					if err := unix.Listen(fd, 4096); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (w *world) end(t *testing.T) {
+	if w.trace != nil {
+		w.trace.close()
+	}
+	for _, s := range w.stations {
+		s.close()
+	}
+	for _, fd := range w.servers {
+		unix.Close(fd)
+	}
+	if err := w.Lab.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// watch puts the TRACE rules in front of all others and listens to what they bring.
+// Rules must not change any more.
+func (w *world) watch(ctx context.Context) (err error) {
+	const rules = "*raw\n-I PREROUTING -j TRACE\n-I OUTPUT -j TRACE\nCOMMIT\n"
+	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
+		if err := w.restore(ctx, &w.node.Host, f, rules); err != nil {
+			return err
+		}
+	}
+	if w.variant == lab.Legacy {
+		w.trace, err = newLegacyTrace(&w.node.Host)
+	} else {
+		w.trace, err = newNFTTrace(&w.node.Host)
+	}
+	return err
+}
+
+// read gives the judged node as the reading half sees it.
+func (w *world) read(ctx context.Context) (h *netfilter.Host, err error) {
+	err = w.node.Do(func() (err error) {
+		h, err = live.Read(ctx, live.Options{NoFlows: true})
+		return err
+	})
+	return h, err
+}
+
+// sysctl sets a value of the judged node.
+func (w *world) sysctl(path, value string) error {
+	return w.node.Do(func() error { return os.WriteFile("/proc/sys/"+path, []byte(value), 0) })
+}
+
+// run runs a program in the judged node.
+func (w *world) run(ctx context.Context, name string, args ...string) error {
+	if out, err := w.node.Command(ctx, w.variant, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("judge: %s %v: %w: %s", name, args, err, out)
+	}
+	return nil
+}
+
+// program lets the real binary write the rules of the manifests, and ends it: the
+// rules stay.
+func (w *world) program(ctx context.Context, manifests []byte, args []string) error {
+	if err := os.WriteFile(filepath.Join(w.dir, "services.yaml"), manifests, 0o644); err != nil {
+		return err
+	}
+	var log bytes.Buffer
+	cmd := w.node.Command(ctx, w.variant, w.binary, append([]string{"proxy", "--manifests", w.dir, "--hostname-override", judged}, args...)...)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	err := w.node.AwaitOK(ready, "http://127.0.0.1:10256/healthz", cmd.Done())
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return fmt.Errorf("judge: proxy of %s: %w\n%s", judged, err, log.String())
+	}
+	return nil
+}

@@ -39,6 +39,8 @@ type Options struct {
 	// FullPeriod is the longest time between two full looks at the kernel.
 	FullPeriod time.Duration
 	// RetryMin is the pause after a first failure; it doubles up to RetryMax.
+	// Services that the kernel refused are tried again after RetryMax, which
+	// doubles up to FullPeriod.
 	RetryMin, RetryMax time.Duration
 
 	Log    *slog.Logger
@@ -52,8 +54,11 @@ type Result struct {
 	Snapshot *service.Snapshot
 	Full     bool // the kernel was looked at in full
 	Report   dataplane.Report
+	// Refused are the Services that are not programmed as they ask, by
+	// namespace/name; all others are, unless Err says otherwise.
+	Refused  map[string]error
 	Duration time.Duration
-	Err      error
+	Err      error // nothing may be concluded about what was written
 }
 
 // Agent drives the families towards the newest Snapshot.

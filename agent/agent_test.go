@@ -199,20 +199,75 @@ func TestABrokenServiceDoesNotStopTheOthers(t *testing.T) {
 	o.Synced = func(r Result) { last = r }
 	run(t, b, o, func(a *Agent) {
 		s := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1"), svc("b", "10.0.0.2"), svc("c", "10.0.0.3")}, nil)
+		step := func(put *service.Service, gone ...service.Name) {
+			t.Helper()
+			s = s.With(s.Node, []*service.Service{put}, gone)
+			a.Publish(s)
+			pass(2 * time.Second)
+		}
 		a.Publish(s)
-		synctest.Wait()
-		if got := b.Content()["services"]; len(got) != 2 {
+		pass(2 * time.Second)
+		if got := b.Content()["services"]; len(got) != 2 || last.Err != nil || last.Refused["ns/b"] == nil {
+			t.Errorf("content %v, error %v, refused %v", got, last.Err, last.Refused)
+		}
+		// Its neighbours come and go as ever, and are all that is rendered.
+		b.takeRendered()
+		step(svc("d", "10.0.0.4"))
+		step(svc("a", "10.0.0.9"), service.Name{Namespace: "ns", Name: "d"})
+		if got := b.Content()["services"]; len(got) != 2 || !strings.Contains(strings.Join(got, " "), "10.0.0.9") {
 			t.Errorf("content %v", got)
 		}
-		if last.Err == nil || !strings.Contains(last.Err.Error(), "ns/b") {
-			t.Errorf("error %v does not name the Service", last.Err)
+		if got := b.takeRendered(); got != "a d" || b.Observed != 1 {
+			t.Errorf("rendered %q, observed %d times", got, b.Observed)
 		}
 		b.mu.Lock()
 		b.broken = ""
 		b.mu.Unlock()
-		pass(10 * time.Second)
-		if got := b.Content()["services"]; len(got) != 3 || last.Err != nil {
-			t.Errorf("after mending: content %v, error %v", got, last.Err)
+		step(svc("b", "10.0.0.2"))
+		if got := b.Content()["services"]; len(got) != 3 || len(last.Refused) > 0 {
+			t.Errorf("after mending: content %v, refused %v", got, last.Refused)
+		}
+	})
+}
+
+// A Service whose rules the kernel does not take is named and tried again now
+// and then; changes of others cost what they always do.
+func TestARefusedServiceDoesNotStopTheOthers(t *testing.T) {
+	b := newFakeBackend()
+	var last Result
+	o := options()
+	o.Synced = func(r Result) { last = r }
+	b.Refuse = func(p dataplane.Plan) error {
+		for _, c := range p.Changes {
+			for _, o := range c.Created {
+				if o.Key.Name == "b" {
+					return &dataplane.Refusal{Key: o.Key, Err: errors.New("no such match")}
+				}
+			}
+		}
+		return nil
+	}
+	run(t, b, o, func(a *Agent) {
+		s := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1"), svc("b", "10.0.0.2")}, nil)
+		a.Publish(s)
+		pass(2 * time.Second)
+		if got := b.Content()["services"]; len(got) != 1 || last.Err != nil || last.Refused["ns/b"] == nil {
+			t.Errorf("content %v, error %v, refused %v", got, last.Err, last.Refused)
+		}
+		observed := b.Observed
+		for i := range 5 {
+			if b.Observed != observed {
+				t.Errorf("observed %d times more for changes of others", b.Observed-observed)
+			}
+			s = s.With(s.Node, []*service.Service{svc("a", fmt.Sprintf("10.0.1.%d", i))}, nil)
+			a.Publish(s)
+			if i < 4 {
+				pass(time.Second)
+			}
+		}
+		pass(10 * time.Hour)
+		if n := b.Observed - observed; n < 10 || n > 60 {
+			t.Errorf("tried again %d times in ten hours", n)
 		}
 	})
 }

@@ -2,9 +2,10 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,23 +22,27 @@ type loop struct {
 	newest  *atomic.Pointer[service.Snapshot]
 	wake    chan struct{}
 
-	sync     *dataplane.Sync
-	rendered *service.Snapshot // what sync was told last
-	full     bool              // the next write starts with a full look
-	failures int               // in a row
-	lastLook time.Duration     // how long the last full look took that found nothing to do
+	sync       *dataplane.Sync
+	rendered   *service.Snapshot      // what sync was told last
+	unrendered map[service.Name]error // Services that could not be rendered, as they are now
+	full       bool                   // the next write starts with a full look
+	nextFull   time.Time              // when a full look is due though nothing happened
+	failures   int                    // writes in a row that failed
+	refusals   int                    // full looks in a row with Services that the kernel refused
+	lastLook   time.Duration          // how long the last full look took, if it found nothing to do
 }
 
 func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot]) *loop {
 	return &loop{
-		family:  f.Family,
-		backend: f.Backend,
-		options: options,
-		log:     options.Log.With("family", f.Family.String()),
-		newest:  newest,
-		wake:    make(chan struct{}, 1),
-		sync:    dataplane.NewSync(f.Backend),
-		full:    true,
+		family:     f.Family,
+		backend:    f.Backend,
+		options:    options,
+		log:        options.Log.With("family", f.Family.String()),
+		newest:     newest,
+		wake:       make(chan struct{}, 1),
+		sync:       dataplane.NewSync(f.Backend),
+		unrendered: map[service.Name]error{},
+		full:       true,
 	}
 }
 
@@ -49,25 +54,24 @@ func (l *loop) run(ctx context.Context) {
 	}
 	changes := l.backend.Changes(ctx)
 	for {
-		err := l.step(ctx)
-		if !l.wait(ctx, changes, err) {
+		l.step(ctx)
+		if !l.wait(ctx, changes) {
 			return
 		}
 	}
 }
 
-// wait returns when the next write is due, or false when ctx ended.
-func (l *loop) wait(ctx context.Context, changes <-chan struct{}, err error) bool {
+// wait returns when the next write is due, or false when ctx ended. After a
+// failure that is when the pause is over, whatever happens meanwhile.
+func (l *loop) wait(ctx context.Context, changes <-chan struct{}) bool {
+	if l.failures > 0 {
+		return sleep(ctx, max(l.options.MinSyncPeriod, backoff(l.options.RetryMin, l.options.RetryMax, l.failures)))
+	}
 	if !sleep(ctx, l.options.MinSyncPeriod) {
 		return false
 	}
-	timeout := l.options.FullPeriod
-	if err != nil {
-		l.full = true
-		timeout = backoff(l.options.RetryMin, l.options.RetryMax, l.failures)
-	}
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	due := time.NewTimer(time.Until(l.nextFull))
+	defer due.Stop()
 	// Neighbours that write all the time must not make us look all the time:
 	// looks that find nothing take at most a tenth of the time.
 	var looking <-chan struct{}
@@ -79,18 +83,17 @@ func (l *loop) wait(ctx context.Context, changes <-chan struct{}, err error) boo
 			return false
 		case <-l.wake:
 			return true
-		case <-timer.C:
+		case <-due.C:
 			l.full = true
 			return true
 		case <-rest.C:
 			looking = changes
 		case _, ok := <-looking:
-			if !ok {
-				changes, looking = nil, nil
-				continue
+			if ok {
+				l.full = true
+				return true
 			}
-			l.full = true
-			return true
+			looking = nil // nobody tells any more
 		}
 	}
 }
@@ -116,10 +119,10 @@ func backoff(least, most time.Duration, failures int) time.Duration {
 }
 
 // step renders what changed and writes what differs.
-func (l *loop) step(ctx context.Context) error {
+func (l *loop) step(ctx context.Context) {
 	start := time.Now()
 	snapshot := l.newest.Load()
-	renderErr := l.render(snapshot)
+	l.render(snapshot)
 	full := l.full
 	var report dataplane.Report
 	var err error
@@ -128,31 +131,60 @@ func (l *loop) step(ctx context.Context) error {
 	} else {
 		report, err = l.sync.Apply(ctx)
 	}
-	for _, r := range report.Rejected {
-		err = errors.Join(err, fmt.Errorf("agent: the kernel refused the rules of Service %s: %w", r.Owner, r.Err))
-	}
 	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	err = errors.Join(err, renderErr)
-	l.full = false
-	if err != nil {
-		l.failures++
-	} else {
-		l.failures = 0
+		return
 	}
 	took := time.Since(start)
-	l.lastLook = 0
-	if full && report.Writes == 0 {
+	l.plan(full, report, err, took)
+	l.tell(Result{Family: l.family, Snapshot: snapshot, Full: full, Report: report,
+		Refused: l.refused(report), Duration: took, Err: err})
+}
+
+// plan decides what the next step has to do and when it is due at the latest.
+// Only a failed write asks for a full look at once; Services that the kernel
+// refused are tried again with one now and then, ever more rarely.
+func (l *loop) plan(full bool, report dataplane.Report, err error, took time.Duration) {
+	l.full = err != nil
+	if err != nil {
+		l.failures++
+		return
+	}
+	l.failures, l.lastLook = 0, 0
+	if !full {
+		return
+	}
+	if report.Writes == 0 {
 		l.lastLook = took
 	}
-	l.tell(Result{Family: l.family, Snapshot: snapshot, Full: full, Report: report, Duration: took, Err: err})
-	return err
+	pause := l.options.FullPeriod
+	if len(report.Rejected) > 0 {
+		l.refusals++
+		pause = backoff(l.options.RetryMax, l.options.FullPeriod, l.refusals)
+	} else {
+		l.refusals = 0
+	}
+	l.nextFull = time.Now().Add(pause)
+}
+
+// refused lists the Services that are not programmed as they ask.
+func (l *loop) refused(report dataplane.Report) map[string]error {
+	out := map[string]error{}
+	for name, err := range l.unrendered {
+		out[name.String()] = err
+	}
+	for _, r := range report.Rejected {
+		out[r.Owner] = fmt.Errorf("the kernel refused its rules: %w", r.Err)
+	}
+	return out
 }
 
 func (l *loop) tell(r Result) {
 	attrs := []any{"services", r.Snapshot.Len(), "full", r.Full, "created", r.Report.Created,
 		"replaced", r.Report.Replaced, "deleted", r.Report.Deleted, "took", r.Duration}
+	for _, name := range slices.Sorted(maps.Keys(r.Refused)) {
+		l.log.Error("a Service is not programmed as it asks; what was known of it stays in force",
+			"service", name, "error", r.Refused[name])
+	}
 	switch {
 	case r.Err != nil:
 		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.failures, "error", r.Err)...)
@@ -167,36 +199,34 @@ func (l *loop) tell(r Result) {
 }
 
 // render tells the sync what the Snapshot asks for. A Service that cannot be
-// rendered keeps what it had and is tried again with the next step.
-func (l *loop) render(s *service.Snapshot) error {
+// rendered keeps what it had. Render is pure, so it is asked again only when the
+// Service or the Node changes.
+func (l *loop) render(s *service.Snapshot) {
 	previous := l.rendered
 	everything := previous == nil || !s.Node.Equal(previous.Node)
-	var errs []error
 	for c := range s.Changes(previous) {
 		if c.New == nil {
 			l.sync.Remove(c.Old.Name.String())
+			delete(l.unrendered, c.Old.Name)
 		} else if !everything {
-			errs = append(errs, l.renderService(s.Node, c.New))
+			l.renderService(s.Node, c.New)
 		}
 	}
 	if everything {
 		l.sync.Set(dataplane.Owner{}, l.backend.Base(s.Node))
 		for svc := range s.All() {
-			errs = append(errs, l.renderService(s.Node, svc))
+			l.renderService(s.Node, svc)
 		}
 	}
-	err := errors.Join(errs...)
-	if err == nil {
-		l.rendered = s
-	}
-	return err
+	l.rendered = s
 }
 
-func (l *loop) renderService(node service.Node, svc *service.Service) error {
+func (l *loop) renderService(node service.Node, svc *service.Service) {
+	delete(l.unrendered, svc.Name)
 	objects, err := l.backend.Render(node, svc)
 	if err != nil {
-		return fmt.Errorf("agent: render Service %s: %w", svc.Name, err)
+		l.unrendered[svc.Name] = err
+		return
 	}
 	l.sync.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)
-	return nil
 }

@@ -18,6 +18,7 @@ type Mode string
 const (
 	Auto     Mode = ""
 	IPTables Mode = "iptables"
+	NFTables Mode = "nftables"
 )
 
 // The values of detectLocalMode, kube-proxy 1.37.
@@ -65,11 +66,22 @@ func New(c *kubeproxy.KubeProxyConfiguration) (Config, error) {
 		MinSyncPeriod:      c.IPTables.MinSyncPeriod.Duration,
 		HealthzBindAddress: c.HealthzBindAddress,
 	}
+	section := "iptables"
+	if out.Mode == NFTables {
+		section = "nftables"
+		out.MasqueradeAll = c.NFTables.MasqueradeAll
+		out.MasqueradeBit = int(*c.NFTables.MasqueradeBit)
+		out.SyncPeriod = c.NFTables.SyncPeriod.Duration
+		out.MinSyncPeriod = c.NFTables.MinSyncPeriod.Duration
+		// Loopback needs more than rules there; see docs/modes.md.
+		out.LocalhostNodePorts = false
+	}
 	err := errors.Join(
 		checkMode(out.Mode),
 		checkHostname(out.Hostname),
-		checkPeriods(out),
-		checkMasqueradeBit(out.MasqueradeBit),
+		checkPeriods(section, out),
+		checkMasqueradeBit("iptables", int(*c.IPTables.MasqueradeBit)),
+		checkNFTablesBit(out),
 		out.setHealthz(),
 		out.setDetector(c.ClusterCIDR),
 		out.setNodePorts(c.NodePortAddresses),
@@ -83,8 +95,8 @@ func invalid(path, format string, args ...any) error {
 }
 
 func checkMode(m Mode) error {
-	if m != Auto && m != IPTables {
-		return invalid("mode", "%q is not supported; iptables is", m)
+	if m != Auto && m != IPTables && m != NFTables {
+		return invalid("mode", "%q is not supported; iptables and nftables are", m)
 	}
 	return nil
 }
@@ -99,23 +111,33 @@ func checkHostname(name string) error {
 	return nil
 }
 
-func checkPeriods(c Config) error {
+// checkPeriods checks what came from a section of the file.
+func checkPeriods(section string, c Config) error {
 	switch {
 	case c.MinSyncPeriod < 0:
-		return invalid("iptables.minSyncPeriod", "%s is negative", c.MinSyncPeriod)
+		return invalid(section+".minSyncPeriod", "%s is negative", c.MinSyncPeriod)
 	case c.SyncPeriod <= 0:
-		return invalid("iptables.syncPeriod", "%s is not greater than 0", c.SyncPeriod)
+		return invalid(section+".syncPeriod", "%s is not greater than 0", c.SyncPeriod)
 	case c.SyncPeriod < c.MinSyncPeriod:
-		return invalid("iptables.syncPeriod", "%s is less than minSyncPeriod %s", c.SyncPeriod, c.MinSyncPeriod)
+		return invalid(section+".syncPeriod", "%s is less than minSyncPeriod %s", c.SyncPeriod, c.MinSyncPeriod)
 	}
 	return nil
 }
 
-func checkMasqueradeBit(bit int) error {
+func checkMasqueradeBit(section string, bit int) error {
 	if bit < 0 || bit > 31 {
-		return invalid("iptables.masqueradeBit", "%d is not within 0 to 31", bit)
+		return invalid(section+".masqueradeBit", "%d is not within 0 to 31", bit)
 	}
 	return nil
+}
+
+// checkNFTablesBit: kube-proxy looks at this one in its own mode only, and at
+// that of iptables always.
+func checkNFTablesBit(c Config) error {
+	if c.Mode != NFTables {
+		return nil
+	}
+	return checkMasqueradeBit("nftables", c.MasqueradeBit)
 }
 
 func (c *Config) setHealthz() error {

@@ -124,3 +124,30 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestNFTables: that mode has a section of its own, and the flags that are not
+// about iptables reach it.
+func TestNFTables(t *testing.T) {
+	c, _, err := load(t, false, "--proxy-mode", "nftables")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Mode != NFTables || c.MinSyncPeriod != 10*time.Millisecond || c.MasqueradeBit != 14 || c.LocalhostNodePorts {
+		t.Errorf("defaults: %+v", c)
+	}
+	c, _, err = load(t, false, "--proxy-mode", "nftables", "--masquerade-all", "--iptables-min-sync-period", "2s", "--iptables-masquerade-bit", "3")
+	if err != nil || !c.MasqueradeAll || c.MinSyncPeriod != 2*time.Second || c.MasqueradeBit != 14 {
+		t.Errorf("flags: %+v, %v", c, err)
+	}
+	path := write(t, head+"mode: nftables\niptables: {masqueradeAll: true}\nnftables: {masqueradeBit: 20, syncPeriod: 9s, minSyncPeriod: 0s}\n")
+	c, _, err = load(t, false, "--config", path)
+	if err != nil || c.MasqueradeAll || c.MasqueradeBit != 20 || c.SyncPeriod != 9*time.Second || c.MinSyncPeriod != 10*time.Millisecond {
+		t.Errorf("file: %+v, %v", c, err)
+	}
+	_, _, err = load(t, false, "--config", write(t, head+"mode: nftables\nnftables: {masqueradeBit: 32, syncPeriod: 1ms}\n"))
+	for _, field := range []string{"nftables.masqueradeBit", "nftables.syncPeriod"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is not in %v", field, err)
+		}
+	}
+}

@@ -80,7 +80,8 @@ func decode(raw []byte) (*kubeproxy.KubeProxyConfiguration, []string, error) {
 }
 
 // SetDefaults fills in kube-proxy 1.37's defaults; a period of zero counts as
-// not given.
+// not given. Only the least time between two writes of nftables mode is not
+// kube-proxy's: a write costs what changed there, so that waiting saves nothing.
 func SetDefaults(c *kubeproxy.KubeProxyConfiguration) {
 	setDefault(&c.BindAddress, "0.0.0.0")
 	setDefault(&c.HealthzBindAddress, "0.0.0.0:10256")
@@ -90,6 +91,9 @@ func SetDefaults(c *kubeproxy.KubeProxyConfiguration) {
 	setDefault(&c.IPTables.MinSyncPeriod.Duration, time.Second)
 	setPointer(&c.IPTables.MasqueradeBit, 14)
 	setPointer(&c.IPTables.LocalhostNodePorts, true)
+	setDefault(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
+	setDefault(&c.NFTables.MinSyncPeriod.Duration, 10*time.Millisecond)
+	setPointer(&c.NFTables.MasqueradeBit, 14)
 }
 
 func setDefault[T comparable](field *T, value T) {

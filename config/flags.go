@@ -8,6 +8,8 @@ import (
 // Flags are kube-proxy's flags, and the file that stands beside them.
 type Flags struct {
 	File string
+	// Auto is the mode of this host where none is asked for.
+	Auto Mode
 	set  *pflag.FlagSet
 	from kubeproxy.KubeProxyConfiguration
 }
@@ -18,7 +20,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	c := &f.from
 	SetDefaults(c)
 	set.StringVar(&f.File, "config", "", "file with a KubeProxyConfiguration")
-	set.StringVar((*string)(&c.Mode), "proxy-mode", "", "iptables, or empty for what suits this host")
+	set.StringVar((*string)(&c.Mode), "proxy-mode", "", "iptables, nftables, or empty for what suits this host")
 	set.StringVar(&c.HostnameOverride, "hostname-override", "", "name of this Node, instead of the host's name")
 	set.StringVar(&c.ClusterCIDR, "cluster-cidr", "", "pod CIDR of the cluster, or one of each family with a comma between")
 	set.StringVar((*string)(&c.DetectLocalMode), "detect-local-mode", string(c.DetectLocalMode), "how pod traffic is told from other: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix")
@@ -38,8 +40,20 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 // file and flagsBeatFile every flag that was given stands above the file; else
 // only --hostname-override does, as in kube-proxy.
 func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
+	f.set.Visit(func(flag *pflag.Flag) {
+		// The flags of iptables mode that are not about iptables.
+		from, to := &f.from.IPTables, &f.from.NFTables
+		switch flag.Name {
+		case "masquerade-all":
+			to.MasqueradeAll = from.MasqueradeAll
+		case "iptables-sync-period":
+			to.SyncPeriod = from.SyncPeriod
+		case "iptables-min-sync-period":
+			to.MinSyncPeriod = from.MinSyncPeriod
+		}
+	})
 	if f.File == "" {
-		c, err := New(&f.from)
+		c, err := New(f.withMode(&f.from))
 		return c, nil, err
 	}
 	fromFile, warnings, err := Read(f.File)
@@ -51,8 +65,18 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 			set(fromFile, &f.from)
 		}
 	})
-	c, err := New(fromFile)
+	c, err := New(f.withMode(fromFile))
 	return c, warnings, err
+}
+
+// withMode fills in the mode of this host.
+func (f *Flags) withMode(c *kubeproxy.KubeProxyConfiguration) *kubeproxy.KubeProxyConfiguration {
+	if c.Mode != "" || f.Auto == Auto {
+		return c
+	}
+	with := *c
+	with.Mode = kubeproxy.ProxyMode(f.Auto)
+	return &with
 }
 
 // overrides copy the field of one flag.
@@ -68,7 +92,7 @@ var overrides = map[string]func(to, from *kubeproxy.KubeProxyConfiguration){
 		to.DetectLocal.InterfaceNamePrefix = from.DetectLocal.InterfaceNamePrefix
 	},
 	"masquerade-all": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.MasqueradeAll = from.IPTables.MasqueradeAll
+		to.IPTables.MasqueradeAll, to.NFTables.MasqueradeAll = from.IPTables.MasqueradeAll, from.NFTables.MasqueradeAll
 	},
 	"iptables-masquerade-bit": func(to, from *kubeproxy.KubeProxyConfiguration) {
 		to.IPTables.MasqueradeBit = from.IPTables.MasqueradeBit
@@ -76,9 +100,11 @@ var overrides = map[string]func(to, from *kubeproxy.KubeProxyConfiguration){
 	"iptables-localhost-nodeports": func(to, from *kubeproxy.KubeProxyConfiguration) {
 		to.IPTables.LocalhostNodePorts = from.IPTables.LocalhostNodePorts
 	},
-	"iptables-sync-period": func(to, from *kubeproxy.KubeProxyConfiguration) { to.IPTables.SyncPeriod = from.IPTables.SyncPeriod },
+	"iptables-sync-period": func(to, from *kubeproxy.KubeProxyConfiguration) {
+		to.IPTables.SyncPeriod, to.NFTables.SyncPeriod = from.IPTables.SyncPeriod, from.NFTables.SyncPeriod
+	},
 	"iptables-min-sync-period": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.MinSyncPeriod = from.IPTables.MinSyncPeriod
+		to.IPTables.MinSyncPeriod, to.NFTables.MinSyncPeriod = from.IPTables.MinSyncPeriod, from.NFTables.MinSyncPeriod
 	},
 	"nodeport-addresses":   func(to, from *kubeproxy.KubeProxyConfiguration) { to.NodePortAddresses = from.NodePortAddresses },
 	"healthz-bind-address": func(to, from *kubeproxy.KubeProxyConfiguration) { to.HealthzBindAddress = from.HealthzBindAddress },

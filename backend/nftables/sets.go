@@ -151,8 +151,11 @@ func (w *words) setOf(name string, s shape) nft.Set {
 	if s.dynamic {
 		set.Flags, set.Size = nft.FlagDynamic|nft.FlagTimeout, affinitySize
 	}
-	if s.isSlots() {
+	switch {
+	case s.isSlots():
 		set.Userdata = w.slotUserdata(s)
+	case s.holds == aScope || s.key[0] == scope:
+		set.Userdata = scopeUserdata(s)
 	}
 	return set
 }

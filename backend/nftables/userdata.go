@@ -30,6 +30,16 @@ func (w *words) slotUserdata(s shape) []byte {
 	)
 }
 
+// scopeUserdata tells nft that scopes are in the byte order of the host; it takes
+// them for big endian otherwise.
+func scopeUserdata(s shape) []byte {
+	const hostEndian = 1
+	if s.holds == aScope {
+		return join(u32(setKeyByteorder, 0), u32(setDataByteorder, hostEndian))
+	}
+	return join(u32(setKeyByteorder, hostEndian), u32(setDataByteorder, 0))
+}
+
 // Types of nftables' userdata for sets.
 const (
 	setKeyByteorder  = 0

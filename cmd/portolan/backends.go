@@ -24,6 +24,9 @@ var toolFamilies = []struct {
 // newBackends returns a backend for each IP family that this host can program.
 // It fails when none can be, and says which are left out and why.
 func newBackends(ctx context.Context, c config.Config, log *slog.Logger) ([]agent.Family, error) {
+	if c.Mode == config.NFTables {
+		return newTables(c, log)
+	}
 	host, err := iptables.Detect(ctx)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the Service rules of Portolan and of kube-proxy from this node",
 		Long: `Removes the chains and jumps that Portolan or kube-proxy wrote, from both
-variants of iptables and both IP families, and nothing else. KUBE-FIREWALL is
-kubelet's too and stays. A second run finds nothing and is fine. Needs root.`,
+variants of iptables and both IP families, and the nftables tables "portolan" and
+"kube-proxy", and nothing else. KUBE-FIREWALL is kubelet's too and stays. A second run finds nothing and is fine. Needs root.`,
 		Example: `  portolan cleanup --dry-run`,
 		Args:    cobra.NoArgs,
 	}
@@ -35,6 +35,7 @@ kubelet's too and stays. A second run finds nothing and is fine. Needs root.`,
 				}
 			}
 		}
+		errs = append(errs, cleanupTables(cmd.Context(), *dryRun, cmd.OutOrStdout()))
 		return errors.Join(errs...)
 	}
 	return cmd

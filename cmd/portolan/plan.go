@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan/agent"
 	backend "portolan/backend/iptables"
+	"portolan/backend/nftables"
 	"portolan/config"
 	"portolan/dataplane"
 	"portolan/service"
@@ -24,8 +26,8 @@ func newPlanCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Print what would be programmed on this node",
 		Long: `Prints what the proxy would write into an empty kernel: the input of
-iptables-restore, and behind the line "# ip6tables" that of ip6tables-restore.
-Needs no root and touches nothing; flags stand above the file of --config.
+iptables-restore, and behind the line "# ip6tables" that of ip6tables-restore;
+with --proxy-mode nftables a script for "nft -f". Needs no root and touches nothing; flags stand above the file of --config.
 
 With --against it prints what differs from the rules that are there, line by
 line: "+" for what the proxy would write, "-" for what it would remove.
@@ -122,6 +124,7 @@ type familyPlan struct {
 	family  service.Family
 	objects []ownedObject
 	text    string
+	tables  bool // a script for nft, which names the family in every line
 }
 
 type ownedObject struct {
@@ -132,15 +135,24 @@ type ownedObject struct {
 func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (plan, error) {
 	var out plan
 	for _, f := range families {
-		b := backend.New(planOptions(c, f))
+		b, text := planBackend(c, f)
 		sync := dataplane.NewSync(&dataplane.Fake{}) // an empty kernel
 		objects, err := renderAll(b, sync, s)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, familyPlan{f, objects, backend.PlanText(sync.Plan())})
+		out = append(out, familyPlan{f, objects, text(sync.Plan()), c.Mode == config.NFTables})
 	}
 	return out, nil
+}
+
+// planBackend returns what renders, and what prints a plan.
+func planBackend(c config.Config, f service.Family) (agent.Backend, func(dataplane.Plan) string) {
+	if c.Mode == config.NFTables {
+		b := nftables.New(nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit})
+		return b, b.PlanText
+	}
+	return backend.New(planOptions(c, f)), backend.PlanText
 }
 
 // planOptions are those of a kernel and programs that can do everything.
@@ -151,7 +163,7 @@ func planOptions(c config.Config, f service.Family) backend.Options {
 
 // renderAll tells sync what all Services ask for, in the order of their names,
 // and returns the same as a list.
-func renderAll(b *backend.Backend, sync *dataplane.Sync, s *service.Snapshot) ([]ownedObject, error) {
+func renderAll(b agent.Backend, sync *dataplane.Sync, s *service.Snapshot) ([]ownedObject, error) {
 	var out []ownedObject
 	add := func(owner dataplane.Owner, objects []dataplane.Object) {
 		sync.Set(owner, objects)
@@ -177,7 +189,7 @@ func (p plan) print(w io.Writer, output string) error {
 		return p.printJSON(w)
 	}
 	for _, f := range p {
-		if f.family == service.IPv6 && len(p) > 1 {
+		if f.family == service.IPv6 && len(p) > 1 && !f.tables {
 			if _, err := fmt.Fprintln(w, "# ip6tables"); err != nil {
 				return err
 			}

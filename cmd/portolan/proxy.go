@@ -41,6 +41,7 @@ Needs root.`,
 	flags := addNodeFlags(cmd.Flags())
 	verbosity := cmd.Flags().IntP("v", "v", 0, "log verbosity; from 4 on every sync is told, with or without a write")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		flags.config.Auto = modeOfTables()
 		c, warnings, err := flags.config.Config(false)
 		if err != nil {
 			return err
@@ -103,7 +104,9 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, path
 		report := newProblemLog(log)
 		watchErr = source.Watch(ctx, addresses, func(s *service.Snapshot, problems []manifests.Problem) {
 			report(problems)
-			a.Publish(s)
+			if s != nil {
+				a.Publish(s)
+			}
 		})
 	})
 	a.Run(ctx)
@@ -136,7 +139,7 @@ func newProblemLog(log *slog.Logger) func([]manifests.Problem) {
 			if p.Warning {
 				log.Warn("manifest", "warning", text)
 			} else {
-				log.Error("manifest refused; what was known of it stays in force", "error", text)
+				log.Error("manifest refused", "error", text)
 			}
 		}
 		known = now

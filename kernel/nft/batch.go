@@ -28,15 +28,15 @@ const (
 type Batch struct {
 	table Table
 	w     writer
-	at    int       // start of the open message
-	notes []note    // one a message
-	tags  []int32   // of everything in the messages, in order
-	from  []uint32  // where each of tags begins, from the start of the buffer
-	list  openList  // elements that may still join the last message
-	sets  []string  // made in this batch, which rules name by number too
-	nest  int       // attribute of the open element list
-	limit int       // elements of a message
-	count int       // elements
+	at    int      // start of the open message
+	notes []note   // one a message
+	tags  []int32  // of everything in the messages, in order
+	from  []uint32 // where each of tags begins, from the start of the buffer
+	list  openList // elements that may still join the last message
+	sets  []string // made in this batch, which rules name by number too
+	nest  int      // attribute of the open element list
+	limit int      // elements of a message
+	count int      // elements
 }
 
 // note says what a message is about: tags[from:] up to those of the next.

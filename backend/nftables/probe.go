@@ -1,0 +1,94 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/kernel/nft"
+)
+
+// probeTable is the throw-away table of Probe.
+const probeTable = "portolan-probe"
+
+// feature is something of the kernel that our tables need.
+type feature struct {
+	name string
+	// rules of one chain, in the words of Base and Render.
+	rules []string
+	hook  string
+	set   string // one of ours
+}
+
+// features lists what is used, with the kernel that first has it and, where it
+// can be left out of a kernel, the option that brings it.
+func (w *words) features() []feature {
+	const eps = slotMap + "1"
+	return []feature{
+		{name: "nat chains (CONFIG_NFT_NAT)", hook: "type nat hook prerouting" + atDNAT},
+		{name: "filter chains", hook: "type filter hook forward" + atFilter},
+		{name: "a map of endpoints", set: eps},
+		{name: "a map of chains", set: serviceIPs},
+		{name: "ranges in a concatenation (Linux 5.6)", set: sources},
+		{name: "a map with time-outs", set: affinity},
+		{name: "numgen (CONFIG_NFT_NUMGEN) and DNAT to address and port of a map",
+			set: eps, hook: "type nat hook prerouting" + atDNAT, rules: []string{"dnat " + w.ip + " to " + w.service + " . numgen random mod 1 map @" + eps}},
+		{name: "masquerade (CONFIG_NFT_MASQ)", hook: "type nat hook postrouting" + atSNAT, rules: []string{"ct status dnat masquerade fully-random"}},
+		{name: "conntrack (CONFIG_NFT_CT)", hook: "type filter hook forward" + atFilter, rules: []string{"ct state new counter"}},
+		{name: "reject (CONFIG_NFT_REJECT)", hook: "type filter hook forward" + atFilter, rules: []string{"reject"}},
+		{name: "type of an address (CONFIG_NFT_FIB)", hook: "type filter hook prerouting" + atFilter, rules: []string{"fib daddr type local counter"}},
+		{name: "the mark of a packet", hook: "type filter hook prerouting" + atFilter, rules: []string{"meta mark set meta mark | 0x00000001"}},
+		{name: "learning from packets", set: affinity, hook: "type filter hook prerouting" + afterDNAT,
+			rules: []string{"update @" + affinity + " { " + w.ip + " saddr . meta l4proto . meta priority timeout 10s : " + w.ip + " daddr . th dport } meta priority set none"}},
+	}
+}
+
+// Probe tries in a table of its own, which is gone afterwards, whether the
+// kernel takes what Base and Render write. The error names every feature that
+// it lacks.
+func (b *Backend) Probe() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var errs []error
+	for _, f := range b.words.features() {
+		err := b.tryFeature(f)
+		if errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("nftables: probe: %w (needs CAP_NET_ADMIN)", err)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("nftables: this kernel lacks %s: %w", f.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tryFeature makes the table and removes it again, all in one transaction, so
+// that nothing of it is ever in force.
+func (b *Backend) tryFeature(f feature) error {
+	const name = "probe"
+	// A name that no other process uses at the same time.
+	batch := nft.NewBatch(nft.Table{Family: b.table.Family, Name: fmt.Sprintf("%s-%d", probeTable, os.Getpid())})
+	batch.AddTable(0)
+	if f.set != "" {
+		s, _ := shapeOf(f.set)
+		batch.AddSet(b.words.setOf(f.set, s), 0)
+	}
+	if f.hook != "" {
+		chain, err := parseHook(name, f.hook)
+		if err != nil {
+			return err
+		}
+		batch.AddChain(chain, 0)
+	}
+	for _, text := range f.rules {
+		r, err := b.words.rule(name, text)
+		if err != nil {
+			return err
+		}
+		batch.AddRule(r, 0)
+	}
+	batch.DeleteTable(0)
+	return b.options.Conn.Commit(batch)
+}

@@ -1,0 +1,32 @@
+package nftables
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestProbe: this kernel has everything, and the probe leaves nothing behind.
+func TestProbe(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.family.String(), func(t *testing.T) {
+			inNamespace(t)
+			b := live(t, f.family)
+			if err := b.Probe(); err != nil {
+				t.Error(err)
+			}
+			if tables, err := b.options.Conn.Tables(b.table.Family); err != nil || len(tables) > 0 {
+				t.Errorf("left behind: %v, %v", tables, err)
+			}
+		})
+	}
+}
+
+// TestProbeNames: what the kernel does not take is an error.
+func TestProbeNames(t *testing.T) {
+	inNamespace(t)
+	b := live(t, families[0].family)
+	err := b.tryFeature(feature{name: "x", hook: "type nat hook forward priority 0; policy accept;"})
+	if err == nil || !strings.Contains(err.Error(), "not supported") {
+		t.Errorf("a nat chain in the forward hook: %v", err)
+	}
+}

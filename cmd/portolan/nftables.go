@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"portolan/agent"
+	"portolan/backend/nftables"
+	"portolan/config"
+	"portolan/dataplane"
+	"portolan/kernel/nft"
+	"portolan/service"
+)
+
+// tableFamilies pairs the families of the model with those of tables.
+var tableFamilies = []struct {
+	model  service.Family
+	kernel nft.Family
+}{{service.IPv4, nft.IPv4}, {service.IPv6, nft.IPv6}}
+
+// kubeProxyTable is kube-proxy's own table in its nftables mode.
+const kubeProxyTable = "kube-proxy"
+
+// newTables returns a backend for each IP family whose tables this kernel takes.
+// It fails when there is none, and says what is missing.
+func newTables(c config.Config, log *slog.Logger) ([]agent.Family, error) {
+	var out []agent.Family
+	var errs []error
+	for _, f := range tableFamilies {
+		b, err := newTable(c, f.model, log)
+		if err != nil {
+			errs = append(errs, err)
+			log.Warn("an IP family is left out", "family", f.model, "error", err)
+			continue
+		}
+		log.Info("nftables", "family", f.model, "table", f.kernel.String()+" "+nftables.TableName)
+		out = append(out, agent.Family{Family: f.model, Backend: b})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))
+	}
+	return out, nil
+}
+
+func newTable(c config.Config, f service.Family, log *slog.Logger) (*nftables.Backend, error) {
+	if f == service.IPv6 {
+		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+			return nil, errors.New("this host has no IPv6")
+		}
+	}
+	conn, err := nft.Dial()
+	if err != nil {
+		return nil, err
+	}
+	b := nftables.New(nftables.Options{
+		Family:        f,
+		MasqueradeBit: c.MasqueradeBit,
+		LiberalTCP:    liberalTCP(),
+		Conn:          conn,
+		Trouble: func(err error) {
+			log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
+		},
+	})
+	if err := b.Probe(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return b, nil
+}
+
+// modeOfTables returns the mode nftables when tables of a Service proxy are
+// there, ours or kube-proxy's, so that a node stays in its mode. What cannot be
+// read counts as not there.
+func modeOfTables() config.Mode {
+	conn, err := nft.Dial()
+	if err != nil {
+		return config.Auto
+	}
+	defer conn.Close()
+	for _, f := range tableFamilies {
+		if found, err := nftables.Tables(conn, f.kernel, nftables.TableName, kubeProxyTable); err == nil && len(found) > 0 {
+			return config.NFTables
+		}
+	}
+	return config.Auto
+}
+
+// compareTables returns what differs between what Services ask for and our
+// tables in the kernel.
+func compareTables(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+	if against != "kernel" {
+		return nil, errors.New("flag --against: in nftables mode only the kernel can be compared with")
+	}
+	var out []difference
+	for _, f := range families {
+		plan, err := compareTable(ctx, nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit, LiberalTCP: liberalTCP()}, s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, difference{f, plan})
+	}
+	return out, nil
+}
+
+func compareTable(ctx context.Context, o nftables.Options, s *service.Snapshot) (dataplane.Plan, error) {
+	conn, err := nft.Dial()
+	if err != nil {
+		return dataplane.Plan{}, err
+	}
+	defer conn.Close()
+	o.Conn = conn
+	b := nftables.New(o)
+	sync := dataplane.NewSync(b)
+	if _, err := renderAll(b, sync, s); err != nil {
+		return dataplane.Plan{}, err
+	}
+	return sync.Diff(ctx)
+}
+
+// cleanupTables removes the tables of Service proxies and says which.
+func cleanupTables(ctx context.Context, dryRun bool, out io.Writer) error {
+	conn, err := nft.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var errs []error
+	for _, f := range tableFamilies {
+		removed, err := nftables.Cleanup(ctx, conn, f.kernel, []string{nftables.TableName, kubeProxyTable}, dryRun)
+		for _, line := range removed {
+			fmt.Fprintf(out, "%s nftables: %s\n", f.model, line)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

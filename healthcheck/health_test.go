@@ -137,7 +137,9 @@ func TestD39HealthCheckNodePort(t *testing.T) {
 	if code, weight, _ := ask(second); code != 200 || weight != "1" {
 		t.Errorf("new port: %d %s", code, weight)
 	}
-	gone := last.With(node, nil, []service.Name{name})
+	moved := node // the Service goes in the very Snapshot in which the Node changes
+	moved.Zone = "z"
+	gone := last.With(moved, nil, []service.Name{name})
 	if err := ports.Update(context.Background(), gone, last); err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +150,18 @@ func TestD39HealthCheckNodePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
 	svc := &service.Service{Name: name, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 		HealthCheckNodePort: uint16(taken.Addr().(*net.TCPAddr).Port)}
-	err = ports.Update(context.Background(), gone.With(node, []*service.Service{svc}, nil), gone)
+	back := gone.With(moved, []*service.Service{svc}, nil)
+	err = ports.Update(context.Background(), back, gone)
 	if err == nil || !strings.Contains(err.Error(), "ns/web") {
 		t.Errorf("port in use: %v", err)
+	}
+	taken.Close()
+	if err := ports.Update(context.Background(), back, back); err != nil {
+		t.Errorf("port free again: %v", err)
+	}
+	if code, _, _ := ask(svc.HealthCheckNodePort); code != 503 {
+		t.Errorf("port free again: %d", code)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ type NodePorts struct {
 
 	mu      sync.Mutex
 	servers map[service.Name]*nodePortServer
+	failed  map[service.Name]bool // could not be opened
 }
 
 type nodePortServer struct {
@@ -40,25 +42,37 @@ type nodePortServer struct {
 
 // NewNodePorts returns the health-check node ports of one family, none open.
 func NewNodePorts(health *Health, f service.Family) *NodePorts {
-	return &NodePorts{health: health, family: f, servers: map[service.Name]*nodePortServer{}}
+	return &NodePorts{health: health, family: f, servers: map[service.Name]*nodePortServer{}, failed: map[service.Name]bool{}}
 }
 
 // Update opens, closes and answers as the Snapshot asks; prev is the Snapshot
 // of the last Update, or nil. Ports that cannot be opened are in the error and
-// are tried again by the next Update that concerns their Service.
+// are tried again by the next Update.
 func (n *NodePorts) Update(ctx context.Context, s, prev *service.Snapshot) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	again := n.failed
+	n.failed = map[service.Name]bool{}
+	everything := prev == nil || !s.Node.Equal(prev.Node)
 	var errs []error
-	if prev != nil && !s.Node.Equal(prev.Node) {
-		prev = nil
-	}
 	for c := range s.Changes(prev) {
 		if c.New == nil {
 			n.close(c.Old.Name)
-			continue
+			delete(again, c.Old.Name)
+		} else if !everything {
+			again[c.New.Name] = true
 		}
-		errs = append(errs, n.update(ctx, s.Node, c.New))
+	}
+	if everything {
+		for svc := range s.All() {
+			again[svc.Name] = true
+		}
+	}
+	for name := range again {
+		if err := n.update(ctx, s.Node, s.Service(name)); err != nil {
+			errs = append(errs, err)
+			n.failed[name] = true
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -82,43 +96,33 @@ func (n *NodePorts) close(name service.Name) {
 }
 
 func (n *NodePorts) update(ctx context.Context, node service.Node, svc *service.Service) error {
-	_, ours := svc.ClusterIP(n.family)
+	port := svc.HealthCheckNodePort
+	if _, ours := svc.ClusterIP(n.family); !ours {
+		port = 0
+	}
+	var addrs []netip.Addr // none means all
+	if !node.NodePorts.All(n.family) {
+		addrs = node.NodePorts.Selected(n.family)
+	}
 	current := n.servers[svc.Name]
-	if current != nil && (!ours || current.port != svc.HealthCheckNodePort) {
+	if current != nil && (current.port != port || !slices.Equal(current.addrs, addrs)) {
 		n.close(svc.Name)
 		current = nil
 	}
-	if !ours || svc.HealthCheckNodePort == 0 {
+	if port == 0 {
 		return nil
 	}
-	local := localEndpoints(node, svc, n.family)
+	local := service.LocalReady(node, svc, n.family)
 	if current != nil {
 		current.setLocal(local)
 		return nil
 	}
-	s := &nodePortServer{name: svc.Name, port: svc.HealthCheckNodePort, health: n.health, local: local}
-	if !node.NodePorts.All(n.family) {
-		s.addrs = node.NodePorts.Selected(n.family)
-	}
+	s := &nodePortServer{name: svc.Name, port: port, addrs: addrs, health: n.health, local: local}
 	if err := s.listen(ctx, n.family); err != nil {
 		return fmt.Errorf("healthcheck: Service %s: healthCheckNodePort %d: %w", svc.Name, svc.HealthCheckNodePort, err)
 	}
 	n.servers[svc.Name] = s
 	return nil
-}
-
-// localEndpoints counts the distinct addresses of ready endpoints here;
-// terminating ones do not count, so that load balancers drain the node.
-func localEndpoints(node service.Node, svc *service.Service, f service.Family) int {
-	seen := map[netip.Addr]bool{}
-	for _, p := range svc.Ports {
-		for _, e := range p.Endpoints {
-			if e.Ready && e.LocalTo(node.Name) && service.FamilyOf(e.Addr.Addr()) == f {
-				seen[e.Addr.Addr()] = true
-			}
-		}
-	}
-	return len(seen)
 }
 
 func (s *nodePortServer) listen(ctx context.Context, f service.Family) error {

@@ -1,6 +1,9 @@
 package service
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Choice is which endpoints of one Port this node uses in one family
 // (kube-proxy-behaviour: endpoint selection). The lists share order with
@@ -122,4 +125,19 @@ func union(all, a, b []Endpoint) []Endpoint {
 		}
 	}
 	return out
+}
+
+// LocalReady counts the distinct addresses of ready endpoints on this node, over
+// all ports: what load balancers are told on the health-check node port.
+// Terminating endpoints do not count, so that load balancers drain the node.
+func LocalReady(node Node, s *Service, f Family) int {
+	seen := map[netip.Addr]bool{}
+	for _, p := range s.Ports {
+		for _, e := range inFamily(p.Endpoints, f) {
+			if e.Ready && e.LocalTo(node.Name) {
+				seen[e.Addr.Addr()] = true
+			}
+		}
+	}
+	return len(seen)
 }

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -99,7 +100,10 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 		}
 		switch {
 		case svc != nil:
-			put = append(put, svc)
+			// A change that means nothing to us, such as an annotation, is none.
+			if !reflect.DeepEqual(svc, c.last.Service(name)) {
+				put = append(put, svc)
+			}
 		case c.last.Service(name) != nil:
 			gone = append(gone, name)
 		}

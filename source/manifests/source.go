@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,11 @@ type Source struct {
 	cluster *kube.Cluster
 	files   map[string]*file
 	inForce map[ref]any // what the Cluster was told last
+
+	problems []Problem // of the files as they are, and of publishing them
+	// complete: every path has been there once. Before that a Snapshot must not
+	// be taken for all that there is: what it lacks may be in force on this node.
+	complete bool
 }
 
 // file is one file as it was last read.
@@ -44,8 +50,12 @@ type stamp struct {
 
 // New returns a Source that reads the given files and folders into cluster.
 func New(paths []string, cluster *kube.Cluster) *Source {
+	clean := make([]string, len(paths))
+	for i, p := range paths {
+		clean[i] = filepath.Clean(p)
+	}
 	return &Source{
-		paths:   paths,
+		paths:   clean,
 		cluster: cluster,
 		files:   map[string]*file{},
 		inForce: map[ref]any{},
@@ -57,26 +67,34 @@ func New(paths []string, cluster *kube.Cluster) *Source {
 func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 	var problems []Problem
 	present := map[string]bool{}
+	changed, missing := false, false
 	for _, path := range s.paths {
 		names, err := list(path)
 		if err != nil {
 			problems = append(problems, Problem{File: path, Err: err})
 			s.keep(path, present)
+			missing = true
 			continue
 		}
 		for _, name := range names {
 			present[name] = true
-			if err := s.read(name); err != nil {
+			read, err := s.read(name)
+			if err != nil {
 				problems = append(problems, Problem{File: name, Err: err})
 			}
+			changed = changed || read
 			if ctx.Err() != nil {
 				return s.cluster.Snapshot(), append(problems, Problem{File: name, Err: ctx.Err()})
 			}
 		}
 	}
+	before := len(s.files)
 	maps.DeleteFunc(s.files, func(name string, _ *file) bool { return !present[name] })
-	problems = append(problems, s.publish()...)
-	return s.cluster.Snapshot(), problems
+	if changed || len(s.files) != before {
+		s.problems = s.publish()
+	}
+	s.complete = s.complete || !missing
+	return s.cluster.Snapshot(), append(problems, s.problems...)
 }
 
 // keep marks the files of a path that cannot be listed as still there.
@@ -119,43 +137,46 @@ func list(path string) ([]string, error) {
 // slices are about 100 MB of YAML.
 const maxFileSize = 512 << 20
 
-func (s *Source) read(name string) error {
+// read tells whether it read the file, which it does when it may have changed.
+func (s *Source) read(name string) (bool, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) && s.files[name] == nil {
-		return nil // listed a moment ago, gone now
+		return false, nil // listed a moment ago, gone now
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return errors.New("not a regular file")
+		return false, errors.New("not a regular file")
 	case info.Size() > maxFileSize:
-		return fmt.Errorf("%d bytes are more than the %d that are read", info.Size(), maxFileSize)
+		return false, fmt.Errorf("%d bytes are more than the %d that are read", info.Size(), maxFileSize)
 	}
 	now := stampOf(info)
 	old := s.files[name]
 	if old != nil && old.stamp == now {
-		return nil
+		return false, nil
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.files[name] = merge(old, parse(name, data), now)
-	return nil
+	return true, nil
 }
 
-// merge takes over what a file says now. An object whose text was refused keeps
-// its last good version, and so does one that is missing while some document
-// could not be read at all: it may be that one.
+// merge takes over what a file says now. An object that says the same as before
+// stays the same value, so that only what changed is converted again. One whose
+// text was refused keeps its last good version, and so does one that is missing
+// while some document could not be read at all: it may be that one.
 func merge(old *file, c content, now stamp) *file {
 	next := &file{stamp: now, objects: c.objects, problems: c.problems}
 	if old == nil {
 		return next
 	}
 	for r, object := range old.objects {
-		if next.objects[r] == nil && (c.refused[r] || c.damaged) {
+		now := next.objects[r]
+		if now == nil && (c.refused[r] || c.damaged) || now != nil && reflect.DeepEqual(now, object) {
 			next.objects[r] = object
 		}
 	}

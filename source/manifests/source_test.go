@@ -140,7 +140,14 @@ func TestSliceMovesToAnotherService(t *testing.T) {
 }
 
 func TestMissingFolderKeepsItsObjects(t *testing.T) {
+	for _, suffix := range []string{"", "/", "/."} {
+		t.Run(suffix, func(t *testing.T) { testMissingFolder(t, suffix) })
+	}
+}
+
+func testMissingFolder(t *testing.T, suffix string) {
 	s := newState(t)
+	s.source = New([]string{s.dir + suffix}, kube.NewCluster(kube.Settings{NodeName: "a"}))
 	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
 	s.expect("one=10.96.0.1")
 	moved := s.dir + ".moved"
@@ -154,6 +161,57 @@ func TestMissingFolderKeepsItsObjects(t *testing.T) {
 	}
 	s.write("a.yaml", svcYAML("two", "10.96.0.2"))
 	s.expect("two=10.96.0.2")
+}
+
+// An edit of one object leaves the others the same values, and a change that
+// means nothing to the proxy leaves the Snapshot as it is.
+func TestOnlyWhatChangedIsNew(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1")+"---\n"+svcYAML("two", "10.96.0.2"))
+	first, _ := s.source.Load(context.Background())
+	s.write("a.yaml", svcYAML("one", "10.96.0.1")+"---\n"+svcYAML("two", "10.96.0.3"))
+	second, _ := s.source.Load(context.Background())
+	one, two := service.Name{Namespace: "default", Name: "one"}, service.Name{Namespace: "default", Name: "two"}
+	if first.Service(one) != second.Service(one) || first.Service(two) == second.Service(two) {
+		t.Error("the wrong Services are new")
+	}
+	s.write("a.yaml", "# a comment\n"+strings.Replace(svcYAML("one", "10.96.0.1"), "name: one", "name: one, annotations: {a: b}", 1)+"---\n"+svcYAML("two", "10.96.0.3"))
+	if third, _ := s.source.Load(context.Background()); third != second {
+		t.Error("an annotation made a new Snapshot")
+	}
+}
+
+// Before every path has been there, nothing may be concluded from what is not.
+func TestNothingIsToldBeforeEveryPathWasThere(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	later := filepath.Join(t.TempDir(), "later")
+	s.source = New([]string{s.dir, later}, kube.NewCluster(kube.Settings{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	told := make(chan int, 100)
+	done := make(chan error)
+	go func() {
+		done <- s.source.Watch(ctx, nil, func(snapshot *service.Snapshot, problems []Problem) {
+			if snapshot == nil && len(problems) > 0 {
+				told <- -1
+			} else {
+				told <- snapshot.Len()
+			}
+		})
+	}()
+	if n := <-told; n != -1 {
+		t.Errorf("told of %d Services", n)
+	}
+	if err := os.Mkdir(later, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for n := range told {
+		if n == 1 {
+			break
+		}
+	}
+	cancel()
+	<-done
 }
 
 // Changes are seen as they happen: plain writes, an editor's rename, a folder

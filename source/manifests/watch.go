@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,7 +30,8 @@ const (
 
 // Watch calls changed with the first Snapshot and then after every change of
 // the files or of the settings, until ctx ends. Settings that change meanwhile,
-// such as local addresses, come as functions.
+// such as local addresses, come as functions. While some path has never been
+// there, the Snapshot is nil and only the problems are told.
 func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings), changed func(*service.Snapshot, []Problem)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -39,6 +42,9 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	load := func() {
 		s.follow(watcher, watched)
 		snapshot, problems := s.Load(ctx)
+		if !s.complete {
+			snapshot = nil
+		}
 		changed(snapshot, problems)
 	}
 	load()
@@ -52,7 +58,7 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 			s.cluster.Configure(change)
 			load()
 		case event := <-watcher.Events:
-			if event.Has(fsnotify.Chmod) && event.Op == fsnotify.Chmod {
+			if event.Op == fsnotify.Chmod || !s.concerns(event.Name) {
 				continue
 			}
 			if err := waitQuiet(ctx, watcher); err != nil {
@@ -65,6 +71,14 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 			load()
 		}
 	}
+}
+
+// concerns tells whether a change of the file of that name may change what the
+// paths say: it is one of them, lies directly in one, or leads to one.
+func (s *Source) concerns(name string) bool {
+	return slices.ContainsFunc(s.paths, func(path string) bool {
+		return name == path || filepath.Dir(name) == path || strings.HasPrefix(path, name+string(filepath.Separator))
+	})
 }
 
 // waitQuiet returns when no event came for a while.

@@ -21,6 +21,9 @@ type Node struct {
 	// LargeCluster is set above LargeClusterOn endpoints and cleared below
 	// LargeClusterOff; comments on endpoint rules are left out then.
 	LargeCluster bool
+	// Leaving: the Node is being deleted, so load balancers should send it no new
+	// traffic. No rule depends on it.
+	Leaving bool
 }
 
 // Thresholds of Node.LargeCluster, in endpoints summed over all Service ports
@@ -31,7 +34,7 @@ const (
 	LargeClusterOff = 500
 )
 
-// Equal tells whether both Nodes ask for the same rules.
+// Equal tells whether both Nodes ask for the same rules; Leaving does not count.
 func (n Node) Equal(o Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && slices.Equal(n.IPs, o.IPs) &&
 		n.Detector.Equal(o.Detector) && n.MasqueradeAll == o.MasqueradeAll &&

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	backend "portolan/backend/iptables"
@@ -84,10 +85,17 @@ func kernelRules(ctx context.Context, families []service.Family) (map[service.Fa
 	}
 	out := map[service.Family]string{}
 	for _, f := range toolFamilies {
+		if !slices.Contains(families, f.model) {
+			continue
+		}
+		tool := host.Tool(f.tool)
 		var b strings.Builder
 		for _, table := range []string{"filter", "nat", "mangle"} {
+			if !tool.Loaded(table) { // to ask for it would load it
+				continue
+			}
 			b.WriteString("*" + table + "\n")
-			for line, err := range host.Tool(f.tool).Save(ctx, table) {
+			for line, err := range tool.Save(ctx, table) {
 				if err != nil {
 					return nil, err
 				}
@@ -96,11 +104,7 @@ func kernelRules(ctx context.Context, families []service.Family) (map[service.Fa
 				}
 			}
 		}
-		for _, wanted := range families {
-			if wanted == f.model {
-				out[wanted] = b.String()
-			}
-		}
+		out[f.model] = b.String()
 	}
 	return out, nil
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +18,8 @@ func newCleanupCommand() *cobra.Command {
 		Short: "Remove the Service rules of Portolan and of kube-proxy from this node",
 		Long: `Removes the chains and jumps that Portolan or kube-proxy wrote, from both
 variants of iptables and both IP families, and the nftables tables "portolan" and
-"kube-proxy", and nothing else. KUBE-FIREWALL is kubelet's too and stays. A second run finds nothing and is fine. Needs root.`,
+"kube-proxy", and nothing else. KUBE-FIREWALL is kubelet's too and stays. A
+second run finds nothing and is fine. Needs root.`,
 		Example: `  portolan cleanup --dry-run`,
 		Args:    cobra.NoArgs,
 	}
@@ -24,14 +27,14 @@ variants of iptables and both IP families, and the nftables tables "portolan" an
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
 		for _, f := range toolFamilies {
-			for _, variant := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
-				b := backend.New(backend.Options{Family: f.model, Tool: iptables.NewTool(f.tool, variant)})
+			for _, tool := range installedTools(cmd.Context(), f.tool) {
+				b := backend.New(backend.Options{Family: f.model, Tool: tool})
 				removed, err := b.Cleanup(cmd.Context(), *dryRun)
 				for _, line := range removed {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", f.model, variant, line)
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", f.model, tool.Variant, line)
 				}
 				if err != nil {
-					errs = append(errs, fmt.Errorf("%s, variant %s: %w", f.model, variant, err))
+					errs = append(errs, fmt.Errorf("%s, variant %s: %w", f.model, tool.Variant, err))
 				}
 			}
 		}
@@ -39,4 +42,27 @@ variants of iptables and both IP families, and the nftables tables "portolan" an
 		return errors.Join(errs...)
 	}
 	return cmd
+}
+
+// installedTools returns the programs of every variant that this host has for
+// the family; where none carries a variant in its name, the plain ones.
+func installedTools(ctx context.Context, f iptables.Family) []*iptables.Tool {
+	installed := func(t *iptables.Tool) bool {
+		_, err1 := exec.LookPath(t.SaveProgram)
+		_, err2 := exec.LookPath(t.RestoreProgram)
+		return err1 == nil && err2 == nil
+	}
+	var out []*iptables.Tool
+	for _, variant := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		if t := iptables.NewTool(f, variant); installed(t) {
+			out = append(out, t)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	if host, err := iptables.Detect(ctx); err == nil && installed(host.Tool(f)) {
+		out = append(out, host.Tool(f))
+	}
+	return out
 }

@@ -98,13 +98,18 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, path
 	var wg sync.WaitGroup
 	var watchErr error
 	ctx, stop := context.WithCancel(ctx)
-	wg.Go(func() { server.Serve(listener) }) // ends with Close
+	wg.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("healthz server", "error", err)
+		}
+	})
 	wg.Go(func() {
 		defer stop()
 		report := newProblemLog(log)
 		watchErr = source.Watch(ctx, addresses, func(s *service.Snapshot, problems []manifests.Problem) {
 			report(problems)
 			if s != nil {
+				health.SetEligible(!s.Node.Leaving)
 				a.Publish(s)
 			}
 		})
@@ -163,28 +168,39 @@ func allowLocalhostNodePorts(log *slog.Logger) bool {
 }
 
 // watchAddresses tells when the addresses of this node's interfaces change,
-// where NodePorts depend on them.
+// where NodePorts depend on them. When the kernel's messages are lost, it
+// subscribes anew and looks again.
 func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-chan func(*kube.Settings) {
 	if len(s.NodePorts.Prefixes) == 0 && !s.NodePortsPrimary {
-		return nil
-	}
-	updates := make(chan netlink.AddrUpdate)
-	if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
-		log.Error("addresses of this node are not watched; NodePorts answer on those of the start", "error", err)
 		return nil
 	}
 	out := make(chan func(*kube.Settings))
 	go func() {
 		last := s.NodePorts.Local
-		for range updates { // ends with ctx
+		look := func() {
 			now, err := localAddresses()
 			if err != nil || slices.Equal(now, last) {
-				continue
+				return
 			}
 			last = now
 			select {
 			case out <- func(s *kube.Settings) { s.NodePorts.Local = now }:
 			case <-ctx.Done():
+			}
+		}
+		for ctx.Err() == nil {
+			updates := make(chan netlink.AddrUpdate)
+			if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
+				log.Error("addresses of this node are not watched", "error", err)
+			} else {
+				look() // what changed before the subscription
+				for range updates {
+					look()
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryMin):
 			}
 		}
 	}()
@@ -212,7 +228,7 @@ func newNodePortHealth(ctx context.Context, health *healthcheck.Health, families
 func (n *nodePortHealth) update(r agent.Result) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if r.Err != nil || n.last[r.Family] == r.Snapshot {
+	if r.Err != nil {
 		return
 	}
 	if err := n.families[r.Family].Update(n.ctx, r.Snapshot, n.last[r.Family]); err != nil {

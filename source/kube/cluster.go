@@ -111,7 +111,7 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 	clear(c.dirty)
 	node := ConvertNode(c.settings, c.node)
 	node.LargeCluster = c.last.Node.LargeCluster
-	if len(put) > 0 || len(gone) > 0 || !node.Equal(c.last.Node) {
+	if len(put) > 0 || len(gone) > 0 || !node.Equal(c.last.Node) || node.Leaving != c.last.Node.Leaving {
 		c.last = c.last.With(node, put, gone)
 	}
 	return c.last

@@ -227,6 +227,10 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	if c.Snapshot() != third {
 		t.Error("another Node made a new Snapshot")
 	}
+	c.PutNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}}}})
+	if s := c.Snapshot(); s == third || !s.Node.Leaving || !s.Node.Equal(third.Node) {
+		t.Error("D16 a Node that is to be deleted is not known as leaving")
+	}
 	c.PutNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
 	if got := c.Snapshot().Node.Zone; got != "z" {
 		t.Errorf("zone %q, want z", got)

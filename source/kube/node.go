@@ -20,6 +20,10 @@ const (
 	DetectInterfacePrefix DetectMode = "InterfaceNamePrefix"
 )
 
+// taintToBeDeleted is put on a Node that the cluster autoscaler is about to
+// delete (KEP-3458).
+const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
 // Settings are the parts of the configuration that go into a service.Node.
 type Settings struct {
 	NodeName        string
@@ -47,6 +51,9 @@ func ConvertNode(s Settings, node *v1.Node) service.Node {
 	var podCIDRs []netip.Prefix
 	if node != nil {
 		out.Zone = node.Labels[v1.LabelTopologyZone]
+		out.Leaving = node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
+			return t.Key == taintToBeDeleted
+		})
 		out.IPs = append(out.IPs, nodeIPs(node)...)
 		podCIDRs = prefixes(node.Spec.PodCIDRs)
 		if len(podCIDRs) == 0 && node.Spec.PodCIDR != "" {

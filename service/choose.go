@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Choice is which endpoints of one Port this node uses in one family
-// (kube-proxy-behaviour: endpoint selection). The lists share order with
+// Choice is which endpoints of one Port this node uses in one family, chosen as
+// kube-proxy 1.37 does. The lists share order with
 // Port.Endpoints.
 type Choice struct {
 	// Cluster are the endpoints for policy Cluster; computed only when some

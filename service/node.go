@@ -114,7 +114,7 @@ func (a NodePortAddresses) All(f Family) bool {
 
 // Selected returns the local addresses of the family inside the prefixes,
 // sorted. Loopback is represented by 127.0.0.1 alone, and only where Localhost
-// allows it; IPv6 loopback never answers (kube-proxy 4.4).
+// allows it; IPv6 loopback never answers (as in kube-proxy 1.37).
 func (a NodePortAddresses) Selected(f Family) []netip.Addr {
 	var out []netip.Addr
 	for _, addr := range a.Local {

@@ -154,7 +154,7 @@ func newProblemLog(log *slog.Logger) func([]manifests.Problem) {
 const routeLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
 
 // allowLocalhostNodePorts lets the kernel route what is sent to a NodePort on
-// 127.0.0.1 (kube-proxy 4.10). Where that cannot be set, NodePorts do not answer
+// 127.0.0.1, as kube-proxy does. Where that cannot be set, NodePorts do not answer
 // on loopback, and everything else works.
 func allowLocalhostNodePorts(log *slog.Logger) bool {
 	if now, err := os.ReadFile(routeLocalnet); err == nil && len(now) > 0 && now[0] == '1' {

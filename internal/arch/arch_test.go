@@ -43,7 +43,6 @@ var rules = []rule{
 type pkg struct {
 	ImportPath string
 	Imports    []string
-	Standard   bool
 }
 
 func TestImports(t *testing.T) {

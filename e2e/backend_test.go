@@ -26,6 +26,7 @@ type Backend interface {
 var backends = []portolan{
 	{name: "iptables-legacy", mode: "iptables", variant: lab.Legacy},
 	{name: "iptables-nft", mode: "iptables", variant: lab.NFT},
+	{name: "nftables", mode: "nftables"},
 }
 
 // portolan is the binary under test in one mode.

@@ -120,10 +120,11 @@ func (r *frontend) affinity() {
 }
 
 // sources writes who may use the frontend. A range that lies in another is left
-// out: the kernel takes no overlaps. A range that is everybody limits nobody.
+// out: the kernel takes no overlaps. A range that is everybody limits nobody. Where
+// there is nothing to protect everybody is refused, as in iptables mode.
 func (r *frontend) sources() {
 	ranges := outermost(r.f.SourceRanges)
-	if len(ranges) == 0 || ranges[0].Bits() == 0 {
+	if len(ranges) == 0 || ranges[0].Bits() == 0 || r.f.Route(service.FromOutside).Verdict == service.Reject {
 		r.claim("set/"+limited, r.key)
 		r.claim("set/"+sources, r.key)
 		return

@@ -1,9 +1,11 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
@@ -207,4 +209,34 @@ func checkTargets(t *rapid.T, content map[string][]string) {
 			}
 		}
 	}
+}
+
+// A table with a rule that iptables cannot show is not an empty table: nothing
+// is written over it, and the error says why.
+func TestTableThatCannotBeReadIsNotWritten(t *testing.T) {
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed")
+	}
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		if tool.Variant != iptables.NFT {
+			return
+		}
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		s := dataplane.NewSync(b)
+		fill(t, s, b, node, services)
+		_, err := s.Apply(t.Context())
+		must(t, err)
+		rule := "ip nat PREROUTING ip daddr 10.0.0.1 dnat to numgen inc mod 2 map { 0 : 10.0.0.2, 1 : 10.0.0.3 }"
+		if tool.Family == iptables.IPv6 {
+			rule = "ip6 nat PREROUTING ip6 daddr fd00::1 dnat to numgen inc mod 2 map { 0 : fd00::2, 1 : fd00::3 }"
+		}
+		if out, err := exec.Command("nft", "add rule "+rule).CombinedOutput(); err != nil {
+			t.Errorf("nft: %v: %s", err, out)
+			return
+		}
+		if r, err := s.Reconcile(t.Context()); !errors.Is(err, iptables.ErrNotShown) || r.Writes != 0 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -122,7 +123,8 @@ func look(ctx context.Context, v Variant) (holding, error) {
 		}
 		h.installed = true
 		for _, table := range []string{"mangle", "nat", "filter"} {
-			if err := h.table(ctx, t, table); err != nil && f == IPv4 {
+			// A table that cannot be shown says nothing about who uses iptables.
+			if err := h.table(ctx, t, table); err != nil && f == IPv4 && !errors.Is(err, ErrNotShown) {
 				return h, fmt.Errorf("iptables: detect: %w", err)
 			}
 		}
@@ -142,20 +144,11 @@ func (h *holding) table(ctx context.Context, t *Tool, table string) error {
 			h.rules++
 		case table == "mangle" && strings.HasPrefix(line, ":"):
 			chain, _, _ := strings.Cut(line[1:], " ")
-			h.kubelet = h.kubelet || contains(kubeletHints, chain)
-			h.proxy = h.proxy || contains(proxyHints, chain)
+			h.kubelet = h.kubelet || slices.Contains(kubeletHints, chain)
+			h.proxy = h.proxy || slices.Contains(proxyHints, chain)
 		}
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // Loaded tells whether the table is there, without loading it. Tables of nft
@@ -169,7 +162,7 @@ func (t *Tool) Loaded(table string) bool {
 		file = "/proc/thread-self/net/ip6_tables_names"
 	}
 	text, err := os.ReadFile(file)
-	return err == nil && contains(strings.Fields(string(text)), table)
+	return err == nil && slices.Contains(strings.Fields(string(text)), table)
 }
 
 var versionText = regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?(?: \((legacy|nf_tables)\))?`)

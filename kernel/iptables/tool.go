@@ -196,8 +196,28 @@ func lineOf(text []byte, n int) string {
 	return string(line)
 }
 
+// ErrNotShown says that nothing is known of what is in a table, so that nothing
+// should be written to it.
+var ErrNotShown = errors.New("the table holds rules of the nft program that iptables cannot show")
+
+// notShown recognises what iptables-nft-save 1.8.9 prints instead of a table with
+// a rule that it has no words for; it exits with 0.
+func notShown(line string) bool {
+	return strings.HasPrefix(line, "# Table `") && strings.Contains(line, "' is incompatible, use 'nft' tool")
+}
+
+// advice says what to do about a table that is not shown.
+func (t *Tool) advice(table string) string {
+	family := "ip"
+	if t.Family == IPv6 {
+		family = "ip6"
+	}
+	return fmt.Sprintf("move them to a table of another name; see: nft list table %s %s", family, table)
+}
+
 // Save streams the lines of iptables-save -t table, without the newline. The
-// sequence ends after its first error.
+// sequence ends after its first error, which wraps ErrNotShown for a table that
+// the program finds but cannot read.
 func (t *Tool) Save(ctx context.Context, table string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		ctx, cancel := context.WithTimeout(ctx, saveTimeout)
@@ -219,11 +239,15 @@ func (t *Tool) Save(ctx context.Context, table string) iter.Seq2[string, error] 
 			_ = cmd.Wait() // ended by us
 			return
 		}
+		reason := ""
+		if errors.Is(err, ErrNotShown) {
+			reason = t.advice(table)
+		}
 		if werr := cmd.Wait(); werr != nil {
-			err = errors.Join(err, werr)
+			err, reason = errors.Join(err, werr), oneLine(reason+" "+stderr.String())
 		}
 		if err != nil {
-			yield("", fmt.Errorf("iptables: %s -t %s: %w: %s", t.SaveProgram, table, err, oneLine(stderr.String())))
+			yield("", fmt.Errorf("iptables: %s -t %s: %w: %s", t.SaveProgram, table, err, reason))
 		}
 	}
 }
@@ -232,10 +256,14 @@ func (t *Tool) Save(ctx context.Context, table string) iter.Seq2[string, error] 
 func yieldLines(r io.Reader, yield func(string, error) bool) (bool, error) {
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(make([]byte, 64<<10), 1<<20)
+	var err error
 	for scanner.Scan() {
-		if !yield(scanner.Text(), nil) {
+		switch line := scanner.Text(); {
+		case notShown(line):
+			err = ErrNotShown // read on, for the program to come to its end
+		case !yield(line, nil):
 			return false, nil
 		}
 	}
-	return true, scanner.Err()
+	return true, errors.Join(err, scanner.Err())
 }

@@ -134,6 +134,41 @@ func TestRestoreWaitsForTheLockOnlySoLong(t *testing.T) {
 	})
 }
 
+// One rule of the nft program makes a table of iptables unreadable. That is not
+// an empty table: who took it for one would write all its jumps again.
+func TestTableWithRulesOfNftIsAnErrorNotEmpty(t *testing.T) {
+	tool := NewTool(IPv4, NFT)
+	for _, program := range []string{tool.RestoreProgram, "nft"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed", program)
+		}
+	}
+	inNamespace(t, func() {
+		if err := tool.Restore(t.Context(), []byte("*nat\n:KUBE-A - [0:0]\n-A PREROUTING -j KUBE-A\nCOMMIT\n")); err != nil {
+			t.Error(err)
+			return
+		}
+		const native = "numgen random mod 2 map { 0 : 10.0.0.2, 1 : 10.0.0.3 }"
+		if out, err := exec.Command("nft", "add rule ip nat PREROUTING ip daddr 10.0.0.1 dnat to "+native).CombinedOutput(); err != nil {
+			t.Errorf("nft: %v: %s", err, out)
+			return
+		}
+		lines := 0
+		var last error
+		for _, err := range tool.Save(t.Context(), "nat") {
+			if last = err; err == nil {
+				lines++
+			}
+		}
+		if !errors.Is(last, ErrNotShown) || !strings.Contains(last.Error(), "nft list table ip nat") || lines > 0 {
+			t.Errorf("%d lines, then %v", lines, last)
+		}
+		if h, err := Detect(t.Context()); err != nil || h.Variant != NFT {
+			t.Errorf("detect: %+v %v", h, err)
+		}
+	})
+}
+
 func TestWatchSeesChanges(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *Tool) {
 		w, err := tool.Watch()

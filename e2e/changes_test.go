@@ -75,8 +75,10 @@ func TestRollingUpdate(t *testing.T) {
 		}
 		const oldIP, newIP = "10.244.1.41", "10.244.2.41"
 		c.apply(map[string][]byte{"extra.yaml": extraManifests(extraService, []string{oldIP})})
-		if err := c.settles(address, "answered old"); err != nil {
-			t.Fatal(err)
+		for _, from := range []string{"client", "node2"} { // the other node may be behind
+			if err := c.settlesFrom(from, address, "answered old"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		traffic := c.trafficTo([]route{{"client", address}, {"pod:visitor-1", address}, {"node2", address}})
 		terminating := strings.Replace(string(extraManifests(extraService, []string{newIP, oldIP})),

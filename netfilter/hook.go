@@ -61,6 +61,8 @@ const (
 	Unstated Variant = iota
 	Legacy
 	NFT
+	// Native is no iptables variant: a table of nftables' own.
+	Native
 )
 
 func (v Variant) String() string {
@@ -71,6 +73,8 @@ func (v Variant) String() string {
 		return "legacy"
 	case NFT:
 		return "nft"
+	case Native:
+		return "nftables"
 	default:
 		panic(fmt.Sprintf("netfilter: variant %d", v))
 	}

@@ -3,7 +3,6 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -91,7 +90,7 @@ func (h *Host) Interface(name string) *Interfaced {
 // Table finds a table; a zero variant finds the first of any variant.
 func (h *Host) Table(f Family, v Variant, name string) *Table {
 	for _, t := range h.Tables {
-		if t.Family == f && t.Name == name && (v == Unstated || t.Variant == v) {
+		if t.Serves(f) && t.Name == name && (v == Unstated || t.Variant == v) {
 			return t
 		}
 	}
@@ -116,24 +115,6 @@ func (h *Host) AddTable(t *Table) error {
 	}
 	h.Tables = append(h.Tables, t)
 	return nil
-}
-
-// AtHook lists the tables that have a chain at a hook, in the order in which
-// they run.
-func (h *Host) AtHook(f Family, hook Hook) []*Table {
-	var out []*Table
-	for _, t := range h.Tables {
-		if t.Family == f && t.Chain(hook.ChainName()) != nil && HasHook(t.Name, hook) {
-			out = append(out, t)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b *Table) int {
-		if d := Priority(a.Name, hook, a.Variant) - Priority(b.Name, hook, b.Variant); d != 0 {
-			return d
-		}
-		return int(a.Variant) - int(b.Variant)
-	})
-	return out
 }
 
 // Set finds an ipset by name, nil if it was not given.

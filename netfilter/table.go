@@ -10,12 +10,15 @@ type Counters struct {
 
 // Table is one table of one family and variant, with its chains in the order
 // in which they were declared. The zero value of Family and Variant means
-// "not said".
+// "not said". Native tables have their nft family in the name, "ip kube-proxy";
+// of inet tables Family is 0, and they serve both.
 type Table struct {
 	Family  Family
 	Variant Variant
 	Name    string
 	File    string // where it was read, for messages
+
+	Sets []*NFTSet // of native tables, in order of declaration
 
 	chains map[string]*Chain
 	order  []*Chain
@@ -44,10 +47,31 @@ func (t *Table) AddChain(name string) *Chain {
 	if h := HookOfChain(name); h != NoHook && HasHook(t.Name, h) {
 		c.Hook, c.Policy = h, PolicyAccept
 		c.Priority = Priority(t.Name, h, t.Variant)
+		switch {
+		case t.Name == NAT:
+			c.Type = NATChain
+		case t.Name == Mangle && h == Output:
+			c.Type = RouteChain
+		}
 	}
 	t.chains[name] = c
 	t.order = append(t.order, c)
 	return c
+}
+
+// Serves reports whether packets of a family run through the table.
+func (t *Table) Serves(f Family) bool {
+	return t.Family == f || (t.Variant == Native && t.Family == 0)
+}
+
+// Set finds a set or map of a native table by name, nil if it has none.
+func (t *Table) Set(name string) *NFTSet {
+	for _, s := range t.Sets {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
 }
 
 // RemoveChain forgets a chain; unknown names are ignored.
@@ -72,6 +96,11 @@ func (t *Table) References(name string) int {
 		for i := range c.Rules {
 			if j, ok := c.Rules[i].Target.(Jump); ok && j.Chain == name {
 				n++
+			}
+			for _, s := range c.Rules[i].Statements {
+				if j, ok := s.(Jump); ok && j.Chain == name {
+					n++
+				}
 			}
 		}
 	}
@@ -110,11 +139,26 @@ func (p Policy) String() string {
 	}
 }
 
+// ChainType is what a base chain may do.
+type ChainType uint8
+
+// The types. NATChain sees the first packet of a connection only, RouteChain
+// (in OUTPUT) makes the packet be routed anew when it changes something.
+const (
+	FilterChain ChainType = iota
+	NATChain
+	RouteChain
+)
+
 // Chain is a list of rules. Hook is NoHook unless the kernel calls the chain.
 type Chain struct {
 	Name     string
 	Hook     Hook
+	Type     ChainType
 	Priority int
+	// Order is the place in the kernel's own listing, from 1: what was
+	// registered later. 0 is not known.
+	Order    int
 	Policy   Policy
 	Counters Counters
 	Rules    []Rule
@@ -124,18 +168,25 @@ type Chain struct {
 }
 
 // Rule is one line of a chain: when all Matches are true, Target applies. A
-// nil Target only counts.
+// nil Target only counts. A rule of a native table has Statements instead of
+// both.
 type Rule struct {
-	Text     string // as it was written, without counters
-	Line     int    // in the file, from 1; 0 if not from a file
-	Matches  []Match
-	Target   Target
-	Counters Counters
-	Counted  bool // whether the text had counters
+	Text       string // as it was written, without counters
+	Line       int    // in the file, from 1; 0 if not from a file
+	Matches    []Match
+	Target     Target
+	Statements []Statement
+	Counters   Counters
+	Counted    bool // whether the text had counters
 }
 
-// Comment is the text of the rule's first comment match, "" without one.
+// Comment is the text of the rule's first comment, "" without one.
 func (r *Rule) Comment() string {
+	for _, s := range r.Statements {
+		if c, ok := s.(Comment); ok {
+			return c.Text
+		}
+	}
 	for _, m := range r.Matches {
 		if c, ok := m.(Comment); ok {
 			return c.Text
@@ -154,6 +205,11 @@ func (r *Rule) Unknowns() []Unknown {
 	}
 	if u, ok := r.Target.(Unknown); ok {
 		out = append(out, u)
+	}
+	for _, s := range r.Statements {
+		if u, ok := s.(Unknown); ok {
+			out = append(out, u)
+		}
 	}
 	return out
 }

@@ -82,10 +82,10 @@ func (f *frame) following() (rule *netfilter.Rule, number int) {
 	return &f.chain.Rules[i], i + 1
 }
 
-// table walks a table's built-in chain at the current hook.
-func (r *run) table(t *netfilter.Table, hook netfilter.Hook) fate {
-	base := t.Chain(hook.ChainName())
-	r.tab = t
+// chain walks a base chain and those that it calls.
+func (r *run) chain(b netfilter.Hooked) fate {
+	base := b.Chain
+	r.tab, r.base = b.Table, base
 	stack := make([]frame, 1, 8)
 	stack[0] = r.frame(base)
 	for {

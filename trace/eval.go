@@ -270,6 +270,14 @@ func (r *run) kindIs(a netip.Addr, dev string, want netfilter.AddrKind) value {
 	if dev == unknownDev {
 		return unsure("the interface to whose addresses --limit-iface restricts is not known")
 	}
+	if a.Is6() && want&netfilter.KindUnicast != 0 {
+		// In IPv6 the address itself tells what is unicast (loopback and local ones
+		// are, too), and a type asked for beside it must hold as well.
+		want &^= netfilter.KindUnicast
+		if a.IsMulticast() || a.IsUnspecified() || want == 0 {
+			return is(!a.IsMulticast() && !a.IsUnspecified())
+		}
+	}
 	kind, known := r.t.fib.AddrKind(a, dev)
 	if known {
 		return is(kind&want != 0)

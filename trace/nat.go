@@ -26,14 +26,26 @@ func (r *run) track() {
 	if len(r.t.host.Flows) > 0 && p.sport == 0 && hasPorts(p.proto) {
 		r.assumed.add("the source port was not given: the packet begins a new connection")
 	}
-	if p.proto == netfilter.TCP && p.flags&netfilter.SYN == 0 {
-		if loose, _ := r.t.host.Sysctl("net.netfilter.nf_conntrack_tcp_loose"); loose == "0" {
-			r.ct.state = netfilter.StateInvalid
-			return
-		}
+	if p.proto == netfilter.TCP && !r.begins(p.flags) {
+		r.ct.state = netfilter.StateInvalid
+		return
 	}
 	r.ct.state = netfilter.StateNew
 	r.ct.orig, r.ct.answer = orig, orig.Reverse()
+}
+
+// begins reports whether conntrack makes an entry for a TCP segment that belongs
+// to none: for a SYN, and for a plain ACK where nf_conntrack_tcp_loose lets it take
+// connections up in their middle. The rest is INVALID (Linux 6.18).
+func (r *run) begins(flags uint8) bool {
+	switch flags &^ (netfilter.PSH | netfilter.URG) {
+	case netfilter.SYN:
+		return true
+	case netfilter.ACK:
+		loose, _ := r.t.host.Sysctl("net.netfilter.nf_conntrack_tcp_loose")
+		return loose != "0"
+	}
+	return false
 }
 
 // found takes over an existing entry: its NAT is carried out, nat is not asked.
@@ -95,7 +107,7 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 // translate carries out a NAT target and records the step.
 func (r *run) translate(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
 	dst := r.hook == netfilter.Prerouting || r.hook == netfilter.Output
-	wrong := r.tab.Name != netfilter.NAT
+	wrong := r.base.Type != netfilter.NATChain
 	switch t.Kind {
 	case netfilter.DNAT, netfilter.Redirect:
 		wrong = wrong || !dst
@@ -106,7 +118,7 @@ func (r *run) translate(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfi
 	}
 	if wrong {
 		r.step(c, n, rule, ActUnknown, t.Kind.String(), "the kernel refuses this target here")
-		r.end(Unknown, t.Kind.String()+" in "+r.tab.Name+" "+r.hook.ChainName()+", which the kernel refuses")
+		r.end(Unknown, t.Kind.String()+" in "+r.tab.Name+" "+r.base.Name+", which the kernel refuses")
 		return stop
 	}
 	if dst {

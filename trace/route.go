@@ -236,14 +236,14 @@ func (r *run) setOut(why string) {
 	}
 }
 
-// reroute follows a table in OUTPUT: mangle routes anew when mark, source or
-// destination changed, nat when the destination did.
-func (r *run) reroute(t *netfilter.Table) bool {
+// reroute follows a chain in OUTPUT: mangle (the route type) routes anew when
+// mark, source or destination changed, nat when the destination did.
+func (r *run) reroute() bool {
 	b, p := &r.before, &r.pkt
 	switch {
-	case b.dst != p.dst && (t.Name == netfilter.NAT || t.Name == netfilter.Mangle):
+	case b.dst != p.dst && r.base.Type != netfilter.FilterChain:
 		return r.routeOut("the destination changed")
-	case t.Name == netfilter.Mangle && (b.mark != p.mark || b.src != p.src):
+	case r.base.Type == netfilter.RouteChain && (b.mark != p.mark || b.src != p.src):
 		return r.routeOut("the mark is now 0x" + strconv.FormatUint(uint64(p.mark), 16))
 	}
 	return true

@@ -18,6 +18,7 @@ type run struct {
 	ct      conn
 	hook    netfilter.Hook
 	tab     *netfilter.Table
+	base    *netfilter.Chain // of tab, that the hook has called
 	entry   netfilter.Hook
 	arrival string
 
@@ -128,20 +129,19 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	r.hops = append(r.hops, Hop{Hook: h, In: p.in, Out: p.out, Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Mark: p.mark, TTL: p.ttl, Route: r.decision})
 	r.decision = ""
 	tracks := h == netfilter.Prerouting || h == netfilter.Output
-	for _, t := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
-		prio := netfilter.Priority(t.Name, h, t.Variant)
-		if tracks && prio > netfilter.ConntrackPriority {
+	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
+		if tracks && b.Priority() > netfilter.ConntrackPriority {
 			tracks = false
 			r.track()
 		}
-		if t.Name == netfilter.NAT && !r.natOpen(h) {
+		if b.Chain.Type == netfilter.NATChain && !r.natOpen(h) {
 			continue
 		}
 		r.before = r.pkt
-		if r.table(t, h) == stop {
+		if r.chain(b) == stop {
 			return false
 		}
-		if h == netfilter.Output && !r.reroute(t) {
+		if h == netfilter.Output && !r.reroute() {
 			return false
 		}
 	}

@@ -27,7 +27,7 @@ type Tracer struct {
 	host   *netfilter.Host
 	fib    *netfilter.FIB
 	opt    Options
-	hooks  map[hookKey][]*netfilter.Table
+	hooks  map[hookKey][]netfilter.Hooked
 	chains map[*netfilter.Chain]*index
 	flows  map[flowKey]int
 }
@@ -48,7 +48,7 @@ func New(h *netfilter.Host, o Options) *Tracer {
 	if o.MaxBranches == 0 {
 		o.MaxBranches = 20000
 	}
-	t := &Tracer{host: h, fib: netfilter.NewFIB(h), opt: o, hooks: map[hookKey][]*netfilter.Table{}, chains: map[*netfilter.Chain]*index{}}
+	t := &Tracer{host: h, fib: netfilter.NewFIB(h), opt: o, hooks: map[hookKey][]netfilter.Hooked{}, chains: map[*netfilter.Chain]*index{}}
 	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		for _, hook := range netfilter.Hooks {
 			t.hooks[hookKey{f, hook}] = h.AtHook(f, hook)

@@ -45,9 +45,8 @@ func (w *words) features() []feature {
 	}
 }
 
-// Probe tries in a table of its own, which is gone afterwards, whether the
-// kernel takes what Base and Render write. The error names every feature that
-// it lacks.
+// Probe tries in a table that never comes to be whether the kernel takes what
+// Base and Render write. The error names every feature that it lacks.
 func (b *Backend) Probe() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,8 +63,7 @@ func (b *Backend) Probe() error {
 	return errors.Join(errs...)
 }
 
-// tryFeature makes the table and removes it again, all in one transaction, so
-// that nothing of it is ever in force.
+// tryFeature has the kernel look at a table and take nothing of it.
 func (b *Backend) tryFeature(f feature) error {
 	const name = "probe"
 	// A name that no other process uses at the same time.
@@ -89,6 +87,5 @@ func (b *Backend) tryFeature(f feature) error {
 		}
 		batch.AddRule(r, 0)
 	}
-	batch.DeleteTable(0)
-	return b.options.Conn.Commit(batch)
+	return b.options.Conn.Check(batch)
 }

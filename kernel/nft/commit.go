@@ -48,9 +48,24 @@ func (c *Conn) Commit(b *Batch) error {
 	}
 	b.start(unix.NFNL_MSG_BATCH_END, 0)
 	b.finish()
+	return c.transact(b, len(b.notes)-2)
+}
+
+// Check has the kernel look at the Batch and take nothing of it: it does so with
+// one that does not end.
+func (c *Conn) Check(b *Batch) error {
+	if b.Empty() {
+		return nil
+	}
+	b.endList()
+	return c.transact(b, len(b.notes)-1)
+}
+
+// transact sends a batch whose last change is at the place last.
+func (c *Conn) transact(b *Batch, last int) error {
 	base := c.seq + 1
 	c.seq += uint32(len(b.notes))
-	last := b.number(base)
+	b.number(base, last)
 	if err := c.send(b.w.buf); err != nil {
 		return fmt.Errorf("nft: send a batch of %d bytes: %w", len(b.w.buf), err)
 	}
@@ -70,9 +85,8 @@ func (c *Conn) Commit(b *Batch) error {
 }
 
 // number gives every message its sequence number and asks for an answer to the
-// last change, which comes also when all went well; its place is returned.
-func (b *Batch) number(base uint32) (last int) {
-	last = len(b.notes) - 2
+// last change, which comes also when all went well.
+func (b *Batch) number(base uint32, last int) {
 	place := 0
 	for at := 0; at < len(b.w.buf); place++ {
 		h := b.w.buf[at:]
@@ -82,7 +96,6 @@ func (b *Batch) number(base uint32) (last int) {
 		}
 		at += (int(binary.NativeEndian.Uint32(h)) + 3) &^ 3
 	}
-	return last
 }
 
 // answers collects what the kernel says about one batch.
@@ -105,7 +118,7 @@ func (a *answers) take(m message) bool {
 	switch {
 	case errno == 0:
 		a.done = a.done || place == a.last
-	case place == 0 || place == len(a.batch.notes)-1:
+	case place == 0 || place > a.last:
 		if a.whole == nil {
 			a.whole = errno
 		}

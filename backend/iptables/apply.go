@@ -14,9 +14,7 @@ import (
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	in := input{batch: b.batch()}
 	in.write(p)
-	done := b.writing()
-	err := b.options.Tool.Restore(ctx, in.buf.Bytes())
-	done()
+	err := b.restore(ctx, in.buf.Bytes(), effectOf(p, in.sections))
 	if err == nil {
 		return nil
 	}

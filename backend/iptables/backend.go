@@ -2,8 +2,7 @@ package iptables
 
 import (
 	"fmt"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"portolan/dataplane"
 	"portolan/kernel/iptables"
@@ -24,6 +23,13 @@ type Options struct {
 	LiberalTCP bool
 	// Tool runs the programs. Base, Render and Text work without.
 	Tool *iptables.Tool
+	// Watch is shared by the Backends of both families, so that neither takes
+	// the writes of the other for somebody else's. Without it, Changes opens one
+	// for this family alone.
+	Watch *iptables.Watch
+	// Trouble hears why Changes cannot tell when somebody else changed a table,
+	// when that begins; may be nil.
+	Trouble func(error)
 }
 
 // Counters are the nfacct objects that exist. Rules that count with one that
@@ -45,12 +51,7 @@ type Backend struct {
 	mark    string // as written: value and mask are the same 8 digits
 	keys    map[string]map[string]dataplane.Key
 
-	mu    sync.Mutex // guards what follows
-	watch *iptables.Watch
-	seen  iptables.Generation // after our own last write or signal
-	// foreign: somebody else wrote since the last signal.
-	foreign bool
-	pause   time.Duration // least time between two signals of Changes
+	own atomic.Pointer[iptables.Watch] // while Changes works without Options.Watch
 }
 
 // New returns a Backend. It touches nothing.

@@ -3,103 +3,101 @@ package iptables
 import (
 	"context"
 	"time"
+
+	"portolan/dataplane"
+	"portolan/kernel/iptables"
 )
 
-// How often the kernel is looked at for changes by others, and how much longer
-// than an observation took the next signal waits, so that a host where others
-// write all the time is not observed all the time.
+// How often the tables are looked at for changes by others, and how often Changes
+// sends for no reason where they cannot be looked at.
 const (
-	lookEvery    = 300 * time.Millisecond
-	observeShare = 20
+	lookEvery   = 250 * time.Millisecond
+	blindSignal = time.Minute
 )
 
-// Changes sends when a table changed that we did not write. A look is a system
-// call or two and does not list anything. It cannot see a legacy rule that was
-// exchanged for another of the same size, and with nft it also sees writes to
-// other tables; only an observation can tell. The channel never sends when the
-// kernel cannot be looked at.
+// Changes sends when a table changed that this process did not write, as far as
+// iptables.Watch can tell. A look is a system call or two and lists nothing; the
+// pace of what the signal leads to is up to who gets it. Where tables cannot be
+// looked at, Options.Trouble hears of it, once, and Changes sends every minute
+// until they can.
 func (b *Backend) Changes(ctx context.Context) <-chan struct{} {
 	signal := make(chan struct{}, 1)
-	watch, err := b.options.Tool.Watch()
-	if err != nil {
-		return signal
-	}
-	b.mu.Lock()
-	b.watch = watch
-	b.seen, _ = watch.Look() // a failed look is the zero Generation, and changes later
-	b.mu.Unlock()
+	look, end := b.startLooking()
 	go func() {
-		defer b.stopWatching()
+		defer end()
 		ticker := time.NewTicker(lookEvery)
 		defer ticker.Stop()
-		var last time.Time
+		blind, last := false, time.Now()
 		for {
+			var now time.Time
 			select {
 			case <-ctx.Done():
 				return
-			case now := <-ticker.C:
-				if b.changed(now.Sub(last)) {
-					last = now
-					select {
-					case signal <- struct{}{}:
-					default:
-					}
+			case now = <-ticker.C:
+			}
+			changed, err := look()
+			if err != nil {
+				if !blind && b.options.Trouble != nil {
+					b.options.Trouble(err)
 				}
+				changed = now.Sub(last) >= blindSignal
+			}
+			if blind = err != nil; !changed {
+				continue
+			}
+			last = now
+			select {
+			case signal <- struct{}{}:
+			default: // one waits already
 			}
 		}
 	}()
 	return signal
 }
 
-// changed tells whether to signal, the last signal being that long ago.
-func (b *Backend) changed(since time.Duration) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.look()
-	if !b.foreign || since < b.pause {
-		return false
+// startLooking opens a Watch unless one is there, on the thread of the caller,
+// which says in which network namespace.
+func (b *Backend) startLooking() (look func() (bool, error), end func()) {
+	family := b.options.Tool.Family
+	if w := b.options.Watch; w != nil {
+		return func() (bool, error) { return w.Changed(family) }, func() {}
 	}
-	b.foreign = false
-	return true
-}
-
-// look notes what others did since the last look.
-func (b *Backend) look() {
-	if b.watch == nil {
-		return
+	w, err := iptables.NewWatch(b.options.Tool)
+	if err != nil {
+		return func() (bool, error) { return false, err }, func() {}
 	}
-	now, err := b.watch.Look()
-	if err == nil && now != b.seen {
-		b.seen, b.foreign = now, true
+	b.own.Store(w)
+	return func() (bool, error) { return w.Changed(family) }, func() {
+		b.own.Store(nil)
+		_ = w.Close() // nothing depends on it
 	}
 }
 
-// writing surrounds a write of our own: what others did before it counts, what
-// it does itself does not. Holding the lock keeps the ticker from looking in
-// between.
-func (b *Backend) writing() (done func()) {
-	b.mu.Lock()
-	b.look()
-	return func() {
-		if b.watch != nil {
-			if now, err := b.watch.Look(); err == nil {
-				b.seen = now
-			}
+// restore writes input as a change of our own.
+func (b *Backend) restore(ctx context.Context, text []byte, effect iptables.Effect) error {
+	write := func() error { return b.options.Tool.Restore(ctx, text) }
+	watch := b.options.Watch
+	if watch == nil {
+		watch = b.own.Load()
+	}
+	if watch == nil {
+		return write()
+	}
+	return watch.Write(b.options.Tool.Family, effect, write)
+}
+
+// effectOf is what a plan does to the tables, written in that many sections.
+func effectOf(p dataplane.Plan, sections int) iptables.Effect {
+	e := iptables.Effect{Commits: sections, Entries: map[string]int{}}
+	for _, c := range p.Changes {
+		n := len(c.Created) - len(c.Deleted)
+		switch {
+		case c.Remove:
+			n -= 2
+		case !c.Exists && (!c.Keyed || c.Container == filterFirewall): // other keyed chains are built in
+			n += 2
 		}
-		b.mu.Unlock()
+		e.Entries[tableOf(c.Container)] += n
 	}
-}
-
-// observed sets the pace of signals by what an observation costs.
-func (b *Backend) observed(took time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pause = took * observeShare
-}
-
-func (b *Backend) stopWatching() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.watch.Close()
-	b.watch = nil
+	return e
 }

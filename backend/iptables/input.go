@@ -31,10 +31,11 @@ func PlanText(p dataplane.Plan) string {
 // and until after the translation: what comes in filter is written first, then
 // nat, then what goes from filter is taken away.
 type input struct {
-	buf     bytes.Buffer
-	line    int // number of the next line, from 1
-	lookFor int // a line whose key is wanted, 0 for none
-	found   dataplane.Key
+	buf      bytes.Buffer
+	line     int // number of the next line, from 1
+	lookFor  int // a line whose key is wanted, 0 for none
+	found    dataplane.Key
+	sections int
 	// batch is how many new chains go into one section; 0 for all. See prepare.
 	batch int
 }
@@ -117,6 +118,7 @@ func (in *input) table(name string, changes []dataplane.Change) {
 		}
 	}
 	in.put(dataplane.Key{}, "COMMIT")
+	in.sections++
 }
 
 // declare makes chains, or empties those that are there. The programs keep

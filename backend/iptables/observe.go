@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"portolan/dataplane"
 	"portolan/kernel/iptables"
@@ -17,7 +16,6 @@ var tables = []string{"filter", "nat", "mangle"}
 // Observe streams our chains and our lines in shared chains, table by table.
 func (b *Backend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
-		start := time.Now()
 		for _, table := range tables {
 			t := observedTable{b: b, table: table, yield: yield}
 			for line, err := range b.options.Tool.Save(ctx, table) {
@@ -30,7 +28,6 @@ func (b *Backend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error
 				}
 			}
 		}
-		b.observed(time.Since(start))
 	}
 }
 

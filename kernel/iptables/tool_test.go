@@ -169,46 +169,6 @@ func TestTableWithRulesOfNftIsAnErrorNotEmpty(t *testing.T) {
 	})
 }
 
-func TestWatchSeesChanges(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *Tool) {
-		w, err := tool.Watch()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer w.Close()
-		look := func() Generation {
-			g, err := w.Look()
-			if err != nil {
-				t.Error(err)
-			}
-			return g
-		}
-		last := look()
-		if tool.Variant == Legacy && tool.Loaded("filter") {
-			t.Error("looking loaded the table")
-		}
-		for _, text := range []string{
-			"*filter\n:KUBE-A - [0:0]\n-A KUBE-A -j RETURN\nCOMMIT\n",
-			"*filter\n-A KUBE-A -j RETURN\nCOMMIT\n",
-			"*nat\n:KUBE-A - [0:0]\nCOMMIT\n",
-			"*nat\n-X KUBE-A\nCOMMIT\n",
-		} {
-			if look() != last {
-				t.Error("the generation changes by itself")
-			}
-			if err := tool.Restore(t.Context(), []byte(text)); err != nil {
-				t.Error(err)
-			}
-			now := look()
-			if now == last {
-				t.Errorf("%q is not seen", text)
-			}
-			last = now
-		}
-	})
-}
-
 func TestDetectFindsTheVariantInUse(t *testing.T) {
 	const rules, hint = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n", "*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 	other := map[Variant]Variant{Legacy: NFT, NFT: Legacy}

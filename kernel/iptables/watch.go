@@ -1,168 +1,216 @@
 package iptables
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strings"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
+	"sync"
 )
 
-// Generation identifies a state of the tables that a Watch looks at. Two equal
-// Generations mean most likely that nothing changed: see Watch.Look.
-type Generation struct {
-	nft    uint32
-	legacy [3][infoSize]byte
-}
-
-// Watch looks at the tables of the network namespace in which it was opened.
-// It is not safe for use by several goroutines.
+// Watch tells what others do to the tables of the network namespace in which it
+// was opened, from what is done through Write. All who write there in one
+// process share one. It may be used by several goroutines.
+//
+// It cannot see:
+//   - which family or table others wrote to with nft: each family hears of it;
+//   - a legacy rule of others that was exchanged for one of the same size;
+//   - of what others do to legacy tables while a Write is under way, what leaves
+//     the number of entries as it is, for example a rule in the place of another;
+//   - what others do while a Write is under way that fails. Whoever gets the
+//     error has to look at the tables anyway.
 type Watch struct {
-	family  Family
-	variant Variant
-	socket  int
-	names   *os.File // /proc/net/ip_tables_names
+	mu    sync.Mutex // guards the views
+	views map[Family]*view
 }
 
-// Watch opens a Watch. It writes its own messages because no stable program or
-// library tells a change of a table without listing it.
-func (t *Tool) Watch() (*Watch, error) {
-	w := &Watch{family: t.Family, variant: t.Variant}
-	var err error
-	if t.Variant == NFT {
-		w.socket, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-		if err == nil {
-			err = unix.SetsockoptTimeval(w.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1})
+// Effect is what a restore does to the tables if they hold what its writer
+// believes, and it succeeds.
+type Effect struct {
+	// Commits is the number of sections, each of which changes something.
+	Commits int
+	// Entries is by how many entries each table grows: a rule is one, a chain
+	// that comes two, and what goes counts less.
+	Entries map[string]int
+}
+
+// NewWatch opens a Watch for the families and variants of tools.
+func NewWatch(tools ...*Tool) (*Watch, error) {
+	w := &Watch{views: map[Family]*view{}}
+	var shared *view
+	for _, t := range tools {
+		v := shared
+		if v == nil || t.Variant != NFT {
+			var err error
+			if v, err = openView(t.Family, t.Variant); err != nil {
+				return nil, errors.Join(err, w.Close())
+			}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("iptables: watch: netlink socket: %w", err)
+		if t.Variant == NFT {
+			shared = v
 		}
-		return w, nil
-	}
-	// thread-self, because a namespace belongs to a thread.
-	domain, file := unix.AF_INET, "/proc/thread-self/net/ip_tables_names"
-	if t.Family == IPv6 {
-		domain, file = unix.AF_INET6, "/proc/thread-self/net/ip6_tables_names"
-	}
-	if w.names, err = os.Open(file); err != nil {
-		return nil, fmt.Errorf("iptables: watch: %w", err)
-	}
-	if w.socket, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW); err != nil {
-		w.names.Close()
-		return nil, fmt.Errorf("iptables: watch: raw socket: %w", err)
+		w.views[t.Family] = v
+		v.news[t.Family] = false
 	}
 	return w, nil
 }
 
 // Close ends the watch.
 func (w *Watch) Close() error {
-	err := unix.Close(w.socket)
-	if w.names != nil {
-		err = errors.Join(err, w.names.Close())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	closed := map[*view]bool{}
+	for _, v := range w.views {
+		if !closed[v] {
+			errs = append(errs, v.eye.close())
+		}
+		closed[v] = true
+	}
+	w.views = nil
+	return errors.Join(errs...)
+}
+
+// Write has write change the tables of a family, and returns its error.
+func (w *Watch) Write(f Family, e Effect, write func() error) error {
+	w.with(f, (*view).begin)
+	err := write()
+	w.with(f, func(v *view) { v.end(e, err) })
+	return err
+}
+
+// with tells whether the family is watched.
+func (w *Watch) with(f Family, do func(*view)) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.views[f]
+	if v != nil {
+		do(v)
+	}
+	return v != nil
+}
+
+// Changed tells whether others changed the tables of the family since the last
+// call, or may have. While a Write is under way it says what was known before;
+// what happens meanwhile comes out with the next call after its end. With an
+// error nothing is known.
+func (w *Watch) Changed(f Family) (changed bool, err error) {
+	watched := w.with(f, func(v *view) {
+		if err = v.look(); err == nil {
+			changed, v.news[f] = v.news[f], false
+		}
+	})
+	if !watched {
+		return false, fmt.Errorf("iptables: watch: tables of IPv%d are not watched", f)
+	}
+	return changed, err
+}
+
+// view is how tables looked last: those of one family with legacy, all with nft.
+type view struct {
+	eye  *eye
+	seen sight
+	// news: who has not yet heard of a change by others.
+	news map[Family]bool
+	// writing is the number of writes under way, wrote what was written since it
+	// was 0.
+	writing int
+	wrote   written
+}
+
+// written is what one or more writes did to the tables.
+type written struct {
+	least, most int // sections
+	entries     map[string]int
+	failed      bool
+}
+
+func openView(f Family, v Variant) (*view, error) {
+	e, err := openEye(f, v)
+	if err != nil {
+		return nil, err
+	}
+	s, err := e.look()
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return &view{eye: e, seen: s, news: map[Family]bool{}}, nil
+}
+
+func (v *view) tellAll() {
+	for f := range v.news {
+		v.news[f] = true
+	}
+}
+
+// look notes what others did since the last look.
+func (v *view) look() error {
+	if v.writing > 0 {
+		return nil
+	}
+	now, err := v.eye.look()
+	if err == nil && now != v.seen {
+		v.seen = now
+		v.tellAll()
 	}
 	return err
 }
 
-// Look returns the present Generation. Of nft it is the number of the ruleset,
-// which every write to any table changes. Of legacy it is the number and size
-// of the entries of each table and where its hooks begin, so that a rule that
-// was exchanged for one of the same size is not seen.
-func (w *Watch) Look() (Generation, error) {
-	var g Generation
-	var err error
-	if w.variant == NFT {
-		g.nft, err = nftGeneration(w.socket)
-		return g, err
+func (v *view) begin() {
+	if v.look() != nil {
+		v.tellAll()
 	}
-	present, err := w.tableNames()
-	if err != nil {
-		return g, err
-	}
-	for i, table := range []string{"filter", "nat", "mangle"} {
-		// To ask for a table that is not there would make it.
-		if present[table] {
-			if g.legacy[i], err = w.tableInfo(table); err != nil {
-				return g, err
-			}
-		}
-	}
-	return g, nil
+	v.writing++
 }
 
-func (w *Watch) tableNames() (map[string]bool, error) {
-	if _, err := w.names.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("iptables: watch: %w", err)
+func (v *view) end(e Effect, err error) {
+	v.wrote.add(e, err != nil)
+	if v.writing--; v.writing > 0 {
+		return
 	}
-	text, err := io.ReadAll(w.names)
-	if err != nil {
-		return nil, fmt.Errorf("iptables: watch: %w", err)
+	wrote := v.wrote
+	v.wrote = written{}
+	now, err := v.eye.look()
+	if err != nil || !wrote.explains(v.seen, now, v.eye.variant) {
+		v.tellAll()
 	}
-	out := map[string]bool{}
-	for name := range strings.FieldsSeq(string(text)) {
-		out[name] = true
+	if err == nil {
+		v.seen = now
 	}
-	return out, nil
 }
 
-// struct ipt_getinfo of linux/netfilter_ipv4/ip_tables.h, the same in IPv6:
-// name[32], valid_hooks, hook_entry[5], underflow[5], num_entries, size.
-const (
-	infoSize = 32 + 4 + 5*4 + 5*4 + 4 + 4
-	getInfo  = 64
-)
-
-func (w *Watch) tableInfo(table string) (info [infoSize]byte, err error) {
-	copy(info[:31], table)
-	size := uint32(len(info))
-	level := unix.SOL_IP
-	if w.family == IPv6 {
-		level = unix.SOL_IPV6
+func (w *written) add(e Effect, failed bool) {
+	w.most += e.Commits
+	if w.failed = w.failed || failed; !failed {
+		w.least += e.Commits
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(w.socket), uintptr(level), getInfo,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return info, fmt.Errorf("iptables: watch: info of table %s: %w", table, errno)
+	if w.entries == nil {
+		w.entries = map[string]int{}
 	}
-	return info, nil
+	for table, n := range e.Entries {
+		w.entries[table] += n
+	}
 }
 
-// nftGeneration asks with NFT_MSG_GETGEN.
-func nftGeneration(socket int) (uint32, error) {
-	const (
-		getGen, newGen = 16, 15
-		subsystem      = unix.NFNL_SUBSYS_NFTABLES << 8
-		genID          = 1 // NFTA_GEN_ID
-		header         = unix.SizeofNlMsghdr + 4
-	)
-	request := make([]byte, header)
-	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], subsystem|getGen)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST)
-	if err := unix.Sendto(socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, fmt.Errorf("iptables: watch: ask for generation: %w", err)
+// explains tells whether nobody else had to do anything to get from one sight to
+// the other.
+func (w written) explains(before, after sight, variant Variant) bool {
+	if variant == NFT {
+		steps := int(after.nft - before.nft)
+		return w.least <= steps && steps <= w.most
 	}
-	reply := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(socket, reply, 0)
-	if err != nil {
-		return 0, fmt.Errorf("iptables: watch: read generation: %w", err)
+	if w.failed {
+		return true
 	}
-	reply = reply[:n]
-	if n < header || binary.NativeEndian.Uint16(reply[4:]) != subsystem|newGen {
-		return 0, fmt.Errorf("iptables: watch: unexpected answer of %d bytes to a request for the generation", n)
-	}
-	for attrs := reply[header:]; len(attrs) >= 4; {
-		size := int(binary.NativeEndian.Uint16(attrs))
-		if size < 4 || size > len(attrs) {
-			break
+	for i, table := range watchedTables {
+		if entries(after, i)-entries(before, i) != w.entries[table] {
+			return false
 		}
-		if binary.NativeEndian.Uint16(attrs[2:]) == genID && size == 8 {
-			return binary.BigEndian.Uint32(attrs[4:]), nil
-		}
-		attrs = attrs[min((size+3)&^3, len(attrs)):]
 	}
-	return 0, errors.New("iptables: watch: answer holds no generation")
+	return true
+}
+
+func entries(s sight, table int) int {
+	if s.legacy[table] == (tableInfo{}) {
+		return emptyTable[table]
+	}
+	return s.legacy[table].entries()
 }

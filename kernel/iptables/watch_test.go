@@ -1,0 +1,137 @@
+package iptables
+
+import (
+	"errors"
+	"testing"
+)
+
+// watched is a Watch of both families in a namespace of its own.
+type watched struct {
+	*testing.T
+	*Watch
+	v4, v6 *Tool
+}
+
+func forWatches(t *testing.T, f func(w watched)) {
+	forVariants(t, func(t *testing.T, tool *Tool) {
+		w := watched{T: t, v4: tool, v6: NewTool(IPv6, tool.Variant)}
+		var err error
+		if w.Watch, err = NewWatch(w.v4, w.v6); err != nil {
+			t.Error(err)
+			return
+		}
+		defer w.Close()
+		f(w)
+	})
+}
+
+func (w watched) restore(t *Tool, text string) {
+	w.Helper()
+	if err := t.Restore(w.Context(), []byte(text)); err != nil {
+		w.Error(err)
+	}
+}
+
+func (w watched) expect(what string, v4, v6 bool) {
+	w.Helper()
+	for f, want := range map[Family]bool{IPv4: v4, IPv6: v6} {
+		if got, err := w.Changed(f); err != nil || got != want {
+			w.Errorf("%s: IPv%d changed %v (%v), want %v", what, f, got, err, want)
+		}
+	}
+}
+
+const (
+	chainComes = "*filter\n:KUBE-A - [0:0]\n-A KUBE-A -j RETURN\nCOMMIT\n"
+	chainGrows = "*filter\n:KUBE-A - [0:0]\n-A KUBE-A -j RETURN\n-A KUBE-A -j RETURN\nCOMMIT\n"
+	chainGoes  = "*filter\n:KUBE-A - [0:0]\n-X KUBE-A\nCOMMIT\n"
+	chainInNAT = "*nat\n:KUBE-A - [0:0]\n-A POSTROUTING -j KUBE-A\nCOMMIT\n"
+)
+
+func TestWatchSeesWhatOthersDo(t *testing.T) {
+	forWatches(t, func(w watched) {
+		if w.expect("at first", false, false); w.v4.Variant == Legacy && w.v4.Loaded("filter") {
+			w.Error("looking loaded the table")
+		}
+		for _, tool := range []*Tool{w.v4, w.v6} {
+			for range tool.Save(w.Context(), "nat") { // which loads the legacy table
+			}
+		}
+		w.expect("after a listing", false, false)
+		nft := w.v4.Variant == NFT
+		for _, text := range []string{chainComes, chainGrows, chainGoes, chainInNAT} {
+			w.restore(w.v4, text)
+			w.expect(text, true, nft)
+			w.expect("a second time", false, false)
+			w.restore(w.v6, text)
+			w.expect("IPv6 "+text, nft, true)
+		}
+	})
+}
+
+// Neither family takes the writes of this process for somebody else's, whichever
+// of the two writes, also when both do at once.
+func TestWatchKnowsTheWritesOfBothFamilies(t *testing.T) {
+	forWatches(t, func(w watched) {
+		write := func(tool *Tool, text string, e Effect, during func()) {
+			err := w.Write(tool.Family, e, func() error {
+				w.restore(tool, text)
+				if during != nil {
+					during()
+				}
+				return nil
+			})
+			if err != nil {
+				w.Error(err)
+			}
+		}
+		in := func(n int) map[string]int { return map[string]int{"filter": n} }
+		write(w.v4, chainComes, Effect{1, in(3)}, nil)
+		w.expect("own chain", false, false)
+		write(w.v4, chainGrows, Effect{1, in(1)}, func() {
+			write(w.v6, chainComes+chainInNAT, Effect{2, map[string]int{"filter": 3, "nat": 3}}, nil)
+			w.expect("while a write is under way", false, false)
+		})
+		w.expect("both at once", false, false)
+		write(w.v4, chainGoes+chainInNAT, Effect{2, map[string]int{"filter": -4, "nat": 3}}, nil)
+		w.expect("removal", false, false)
+		failed := errors.New("failed")
+		err := w.Write(IPv4, Effect{Commits: 2}, func() error {
+			w.restore(w.v4, chainComes)
+			return failed
+		})
+		if !errors.Is(err, failed) {
+			w.Errorf("error %v", err)
+		}
+		w.expect("a write that failed half way", false, false)
+	})
+}
+
+// What somebody else does between the beginning of a write and its end is not
+// taken for a part of it.
+func TestWatchSeesWhatOthersDoDuringAWrite(t *testing.T) {
+	forWatches(t, func(w watched) {
+		nft := w.v4.Variant == NFT
+		for _, foreign := range []string{
+			"*filter\n-A INPUT -j ACCEPT\nCOMMIT\n",
+			"*filter\n-F KUBE-A\nCOMMIT\n",
+			"*filter\n-F KUBE-A\n-X KUBE-A\nCOMMIT\n",
+		} {
+			w.restore(w.v4, chainComes)
+			for _, f := range []Family{IPv4, IPv6} {
+				_, _ = w.Changed(f) // what the next one is compared with
+			}
+			err := w.Write(IPv4, Effect{Commits: 1, Entries: map[string]int{"nat": 2}}, func() error {
+				w.restore(w.v4, "*nat\n:KUBE-B - [0:0]\nCOMMIT\n")
+				w.restore(w.v4, foreign)
+				return nil
+			})
+			if err != nil {
+				w.Error(err)
+			}
+			w.expect(foreign, true, nft)
+			w.restore(w.v4, "*nat\n-X KUBE-B\nCOMMIT\n")
+			w.expect("the chain of nat is gone", true, nft)
+		}
+	})
+}

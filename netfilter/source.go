@@ -30,6 +30,9 @@ func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {
 	bestLen := -1
 	for _, a := range in.Addresses {
 		addr := a.Prefix.Addr()
+		if addr == towards && addr.Is6() {
+			return addr, true // rule 1; the only way to get ::1
+		}
 		if addr.Is4() != towards.Is4() || addr.IsLoopback() || a.Secondary {
 			continue
 		}

@@ -98,10 +98,29 @@ func (r *run) tuple(m netfilter.ConntrackTuple) value {
 		}
 		return is(m.Prefix.Contains(addr)).except(m.Not)
 	}
-	if port == 0 {
+	switch {
+	case m.Side == netfilter.DestinationSide && (r.pkt.proto == netfilter.ICMP || r.pkt.proto == netfilter.ICMPv6):
+		port = uint16(r.entryType(m.Reply)) << 8
+	case port == 0:
 		return unsure("a port of the conntrack entry is not known")
 	}
 	return is(m.Ports.Contains(port)).except(m.Not)
+}
+
+// entryType is the ICMP type of one direction of the entry, which stands where
+// others have their destination port: an echo request is answered by a reply.
+func (r *run) entryType(reply bool) uint8 {
+	t := r.pkt.icmpType
+	if t == echoReply {
+		t = 0
+	}
+	if r.ct.reply == reply {
+		return t
+	}
+	if other, ok := map[uint8]uint8{8: 0, 0: 8, 128: 129, 129: 128}[t]; ok {
+		return other
+	}
+	return t
 }
 
 // setMatch looks the packet up in an ipset.

@@ -34,7 +34,7 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 		back.In = ""
 	}
 	if o.Proto == netfilter.ICMP {
-		back.ICMPType = 255 // an echo reply is type 0, which Flow cannot say
+		back.ICMPType = echoReply
 	}
 	r.start(back)
 	p := &r.pkt
@@ -44,6 +44,9 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 	}
 	return out
 }
+
+// echoReply stands for ICMP type 0, which Flow cannot say.
+const echoReply = 255
 
 // bypass tells why the answer does not come back through this host's NAT, ""
 // if it does.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"portolan/netfilter"
 	"portolan/trace"
 )
 
@@ -133,7 +134,7 @@ func (e *evidence) fact(p probe, delivered bool) fact {
 		if n := len(e.events); n > 0 {
 			see(e.events[n-1].seen)
 		}
-	case len(e.refused) > 0 && delivered:
+	case delivered && (len(e.refused) > 0 || p.mute()):
 		out.verdict = trace.Input
 		see(e.events[len(e.events)-1].seen)
 	case len(e.refused) > 0 && !e.refused[0].expired():
@@ -146,3 +147,9 @@ func (e *evidence) fact(p probe, delivered bool) fact {
 
 // expired tells whether an error is about the TTL.
 func (f frame) expired() bool { return f.kind == 11 && f.proto == 1 || f.kind == 3 && f.proto == 58 }
+
+// mute tells whether nobody answers to a probe: resets, and what a listener throws
+// away.
+func (p probe) mute() bool {
+	return p.proto == netfilter.TCP && (p.flags&netfilter.RST != 0 || p.flags&(netfilter.SYN|netfilter.FIN) == netfilter.SYN|netfilter.FIN)
+}

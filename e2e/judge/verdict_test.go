@@ -23,6 +23,7 @@ func newBench(r ruleset) *bench {
 // finding is a probe with what became of it and what trace says.
 type finding struct {
 	probe   probe
+	rules   ruleset
 	fact    fact
 	way     []moment
 	answer  trace.Answer
@@ -34,15 +35,30 @@ func (f *finding) differ(format string, args ...any) {
 	f.diffs = append(f.diffs, fmt.Sprintf(format, args...))
 }
 
+// String shows the outcome that goes with the kernel longest, and where they part.
 func (f *finding) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v\n\tkernel: %v\n\t  path: %v\n", f.probe, f.fact, pathOf(f.way))
-	for _, o := range f.answer.Outcomes {
-		var steps path
-		for _, s := range o.Steps {
-			steps = append(steps, place{s.Hook, s.Table, s.Chain, s.Rule})
+	fmt.Fprintf(&b, "%v\n\tkernel: %v\n", f.probe, f.fact)
+	var nearest *trace.Outcome
+	common := -1
+	for i := range f.answer.Outcomes {
+		o := &f.answer.Outcomes[i]
+		way, _ := f.rules.ofTracer(netfilter.FamilyOf(f.probe.dst), o.Steps)
+		n := 0
+		for n < len(way) && n < len(f.way) && way[n] == f.way[n].place {
+			n++
 		}
-		fmt.Fprintf(&b, "\ttrace (share %v): %v %v > %v: %s\n\t  path: %v\n", o.Share, o.Verdict, o.Src, netip.AddrPortFrom(o.Dst, o.DstPort), o.Reason, steps)
+		if n > common {
+			common, nearest = n, o
+		}
+	}
+	if f.outcome != nil {
+		nearest = f.outcome
+	}
+	if nearest != nil {
+		fmt.Fprintf(&b, "\ttrace:  %v %v > %v, share %v of %d outcomes: %s\n", nearest.Verdict, netip.AddrPortFrom(nearest.Src, nearest.SrcPort), netip.AddrPortFrom(nearest.Dst, nearest.DstPort), nearest.Share, len(f.answer.Outcomes), nearest.Reason)
+		way, _ := f.rules.ofTracer(netfilter.FamilyOf(f.probe.dst), nearest.Steps)
+		f.rules.show(&b, netfilter.FamilyOf(f.probe.dst), pathOf(f.way), way)
 	}
 	for _, d := range f.diffs {
 		fmt.Fprintf(&b, "\tDIFFERENCE: %s\n", d)
@@ -50,9 +66,30 @@ func (f *finding) String() string {
 	return b.String()
 }
 
+// show prints two ways beside each other.
+func (r ruleset) show(b *strings.Builder, f netfilter.Family, kernel, said path) {
+	n := 0
+	line := func(who string, p place) {
+		text := ""
+		if rule := r.rule(f, p); rule != nil {
+			text = rule.Text
+		}
+		fmt.Fprintf(b, "\t  %-7s %v %s\n", who, p, text)
+	}
+	for ; n < len(kernel) && n < len(said) && kernel[n] == said[n]; n++ {
+		line("", kernel[n])
+	}
+	for _, p := range kernel[n:] {
+		line("kernel", p)
+	}
+	for _, p := range said[n:] {
+		line("trace", p)
+	}
+}
+
 // judge compares one probe.
 func (b *bench) judge(p probe, flow trace.Flow, e *evidence) *finding {
-	f := &finding{probe: p, answer: b.trace.Trace(flow)}
+	f := &finding{probe: p, rules: b.rules, answer: b.trace.Trace(flow)}
 	family := netfilter.FamilyOf(p.dst)
 	var err error
 	if f.way, err = b.rules.ofKernel(e.events); err != nil {

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -101,7 +103,7 @@ func (w *world) open(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(w.findDevices(), w.serve())
+	return errors.Join(w.findDevices(), w.acquaint(), w.serve())
 }
 
 // quietRules drop what is for the host itself, after packet sockets saw it and but
@@ -132,9 +134,20 @@ func (w *world) restore(ctx context.Context, h *lab.Host, f netfilter.Family, ru
 	cmd := h.Command(ctx, w.variant, program, "--noflush")
 	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("judge: %s in %s: %w: %s\n%s", program, h.Name, err, out, rules)
+		return fmt.Errorf("judge: %s in %s: %w: %s\n%s", program, h.Name, err, out, blamed(string(out), rules))
 	}
 	return nil
+}
+
+// blamed is the line that a complaint is about.
+func blamed(complaint, rules string) string {
+	_, number, _ := strings.Cut(complaint, "line: ")
+	n := 0
+	fmt.Sscan(number, &n)
+	if list := strings.Split(rules, "\n"); n > 0 && n <= len(list) {
+		return list[n-1]
+	}
+	return rules
 }
 
 // findDevices learns the interfaces of the judged node, and which bridge port leads
@@ -253,18 +266,55 @@ func (w *world) program(ctx context.Context, manifests []byte, args []string) er
 	if err := os.WriteFile(filepath.Join(w.dir, "services.yaml"), manifests, 0o644); err != nil {
 		return err
 	}
-	var log bytes.Buffer
+	log := &syncLog{}
 	cmd := w.node.Command(ctx, w.variant, w.binary, append([]string{"proxy", "--manifests", w.dir, "--hostname-override", judged}, args...)...)
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
-	err := w.node.AwaitOK(ready, "http://127.0.0.1:10256/healthz", cmd.Done())
+	err := log.await(cmd.Done(), "msg=synced family=IPv4", "msg=synced family=IPv6")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := errors.Join(err, cmd.Wait()); err != nil {
-		return fmt.Errorf("judge: proxy of %s: %w\n%s", judged, err, log.String())
+		return fmt.Errorf("judge: proxy of %s: %w\n%s", judged, err, log)
 	}
 	return nil
+}
+
+// syncLog is what a proxy says. Its health server cannot be asked: foreign rules may
+// keep the node from talking to itself.
+type syncLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *syncLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *syncLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// await waits until all texts were said.
+func (l *syncLog) await(ended <-chan struct{}, texts ...string) error {
+	deadline := time.After(time.Minute)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		said := l.String()
+		if !slices.ContainsFunc(texts, func(t string) bool { return !strings.Contains(said, t) }) {
+			return nil
+		}
+		select {
+		case <-ended:
+			return errors.New("it ended before it had synced")
+		case <-deadline:
+			return errors.New("it did not sync")
+		case <-look.C:
+		}
+	}
 }

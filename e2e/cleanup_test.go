@@ -72,6 +72,9 @@ func TestCleanup(t *testing.T) {
 		}
 		for round := range 2 {
 			c.cleanup(t)
+			if rules := c.rules(t); strings.Contains(rules, "table ip") {
+				t.Errorf("a table is left after cleanup %d:\n%s", round+1, rules)
+			}
 			for where, rules := range c.ruleLists(t) {
 				if !slices.Equal(rules, foreign[where]) {
 					t.Errorf("%s after cleanup %d:\n%s\nwant:\n%s", where, round+1, strings.Join(rules, "\n"), strings.Join(foreign[where], "\n"))

@@ -123,6 +123,9 @@ func (c *cluster) count(group string, flows int) {
 
 // end takes the cluster down; after a failure it shows what the backends said.
 func (c *cluster) end() {
+	if b, is := c.backend.(portolan); is && b.mode == "nftables" {
+		c.nothingLost()
+	}
 	if c.t.Failed() {
 		for name, log := range c.logs {
 			c.t.Logf("the proxy of %s said:\n%s", name, log.tail(30))

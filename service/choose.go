@@ -26,7 +26,7 @@ type Choice struct {
 
 // Choose selects the endpoints of the port that this node uses.
 func Choose(node Node, s *Service, p Port, f Family) Choice {
-	external := s.ExternallyAccessible(p, f)
+	external := s.hasExternal(p, f)
 	usesCluster := s.InternalPolicy != Local || external
 	usesLocal := s.InternalPolicy == Local || (s.ExternalPolicy == Local && external)
 

@@ -3,7 +3,6 @@ package service
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -75,19 +74,16 @@ type Frontend struct {
 	Port     uint16
 	Affinity time.Duration // 0 for none
 	// SourceRanges limit who is answered (LoadBalancer IPs only); others are
-	// dropped, whatever the Route says. Nil means everybody.
+	// dropped, whatever the Route says. Nil means everybody. They are the ranges
+	// of the Service in its order and, when one of them contains this node's
+	// address, all its load balancer addresses of the family, since what this
+	// node sends to one of them may carry it as source (kube-proxy 4.5).
 	SourceRanges []netip.Prefix
 	Routes       [int(classes)]Route // by Class
 }
 
 // Route returns the route of one class of traffic.
 func (f Frontend) Route(c Class) Route { return f.Routes[c] }
-
-// Admits tells whether the source ranges let src in.
-func (f Frontend) Admits(src netip.Addr) bool {
-	return len(f.SourceRanges) == 0 ||
-		slices.ContainsFunc(f.SourceRanges, func(p netip.Prefix) bool { return p.Contains(src) })
-}
 
 // PortFrontends is one Port with everything that this node answers for it in
 // one family.
@@ -98,19 +94,6 @@ type PortFrontends struct {
 	Frontends []Frontend
 }
 
-// Internal and External return the route of an outside client at the cluster
-// IP and at any other address: what a backend needs to know when it writes the
-// chains that all addresses share.
-func (s *Service) Internal(c Choice) Route { return policyRoute(s.InternalPolicy, c) }
-
-// External returns the route of an outside client at an address that is not
-// the cluster IP, masquerade included.
-func (s *Service) External(c Choice) Route {
-	r := policyRoute(s.ExternalPolicy, c)
-	r.Masquerade = s.ExternalPolicy == Cluster && r.Verdict == Forward
-	return r
-}
-
 // Decide returns all that this node answers for the Service in one family, one
 // value a port. A Service without a cluster IP of the family has none.
 func Decide(node Node, s *Service, f Family) []PortFrontends {
@@ -118,6 +101,7 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 	if !ok {
 		return nil
 	}
+	sources := s.sources(node, f)
 	out := make([]PortFrontends, 0, len(s.Ports))
 	for _, p := range s.Ports {
 		pf := PortFrontends{Port: p, Name: s.PortName(p), Choice: Choose(node, s, p, f)}
@@ -139,7 +123,7 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 		}
 		for _, a := range s.LoadBalancerIPs {
 			if FamilyOf(a) == f {
-				add(LoadBalancerIP, a, s.RangesFor(node, a), external)
+				add(LoadBalancerIP, a, sources, external)
 			}
 		}
 		if p.NodePort != 0 {
@@ -150,34 +134,23 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 	return out
 }
 
-// RangesFor returns the sources that may use one load balancer address: the
-// source ranges of its family and, when they contain this node, the address
-// itself, since a packet looped back on the node carries it as source.
-func (s *Service) RangesFor(node Node, lb netip.Addr) []netip.Prefix {
-	f := FamilyOf(lb)
-	ranges := s.Ranges(f)
-	if s.NodeInRanges(node, f) {
-		ranges = append(slices.Clip(ranges), netip.PrefixFrom(lb, lb.BitLen()))
-	}
-	return ranges
-}
-
-// Ranges returns the source ranges of the family.
-func (s *Service) Ranges(f Family) []netip.Prefix {
+// sources returns the SourceRanges of the frontends of one family.
+func (s *Service) sources(node Node, f Family) []netip.Prefix {
+	ip, _ := node.IP(f) // no range contains the zero address
 	var out []netip.Prefix
+	here := false
 	for _, r := range s.SourceRanges {
 		if FamilyOf(r.Addr()) == f {
 			out = append(out, r)
+			here = here || r.Contains(ip)
+		}
+	}
+	for _, vip := range s.LoadBalancerIPs {
+		if here && FamilyOf(vip) == f {
+			out = append(out, netip.PrefixFrom(vip, vip.BitLen()))
 		}
 	}
 	return out
-}
-
-// NodeInRanges tells whether some source range of the family contains this
-// node's address.
-func (s *Service) NodeInRanges(node Node, f Family) bool {
-	ip, ok := node.IP(f)
-	return ok && slices.ContainsFunc(s.Ranges(f), func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 func policyRoute(policy Policy, c Choice) Route {
@@ -196,7 +169,7 @@ func policyRoute(policy Policy, c Choice) Route {
 }
 
 func internalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes)]Route) {
-	base := s.Internal(c)
+	base := policyRoute(s.InternalPolicy, c)
 	for _, class := range Classes() {
 		r := base
 		if r.Verdict == Forward {
@@ -215,8 +188,9 @@ func internalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes
 }
 
 func externalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes)]Route) {
-	base := s.External(c)
-	if base.Masquerade {
+	base := policyRoute(s.ExternalPolicy, c)
+	if s.ExternalPolicy == Cluster && base.Verdict == Forward {
+		base.Masquerade = true
 		base.Reason += "; external traffic policy Cluster masquerades"
 	}
 	for _, class := range Classes() {

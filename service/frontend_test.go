@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -113,31 +114,36 @@ func TestSourceRanges(t *testing.T) {
 		{"none: everybody", nil, map[string]bool{"203.0.113.1": true}},
 		{"one", ranges("203.0.113.0/24"), map[string]bool{"203.0.113.1": true, "198.51.100.200": false, "198.51.100.7": false}},
 		{"several", ranges("203.0.113.0/24", "10.0.0.0/8"), map[string]bool{"10.1.2.3": true, "11.0.0.1": false}},
-		{"node inside: the VIP itself may be the source", ranges("192.0.2.0/24"), map[string]bool{"198.51.100.7": true, "203.0.113.1": false}},
+		{"node inside: each VIP may be the source", ranges("192.0.2.0/24"), map[string]bool{"198.51.100.7": true, "198.51.100.8": true, "203.0.113.1": false}},
 		{"D29 other family only: unrestricted", ranges("2001:db8::/32"), map[string]bool{"203.0.113.1": true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &Service{
 				ClusterIPs:      []netip.Addr{netip.MustParseAddr("10.96.0.10")},
-				LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.7")},
+				LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("198.51.100.8")},
 				ExternalIPs:     []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 				SourceRanges:    tt.ranges,
 				Ports:           []Port{{Port: 80, Protocol: TCP, NodePort: 30000, Endpoints: testEndpoints(t, "10.0.0.1 ready")}},
 			}
 			f := frontendOf(t, node, s, LoadBalancerIP)
 			for addr, want := range tt.admits {
-				if got := f.Admits(netip.MustParseAddr(addr)); got != want {
-					t.Errorf("Admits(%s) = %v, want %v", addr, got, want)
+				if got := admits(f, addr); got != want {
+					t.Errorf("%s is let in: %v, want %v", addr, got, want)
 				}
 			}
 			for _, k := range []Kind{ClusterIP, ExternalIP, NodePort} {
-				if !frontendOf(t, node, s, k).Admits(netip.MustParseAddr("8.8.8.8")) {
+				if !admits(frontendOf(t, node, s, k), "8.8.8.8") {
 					t.Errorf("%s is limited by source ranges", k)
 				}
 			}
 		})
 	}
+}
+
+func admits(f Frontend, src string) bool {
+	contains := func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr(src)) }
+	return len(f.SourceRanges) == 0 || slices.ContainsFunc(f.SourceRanges, contains)
 }
 
 func TestNodePortAddresses(t *testing.T) {

@@ -150,9 +150,9 @@ func (s *Service) EndpointCount() int {
 	return n
 }
 
-// ExternallyAccessible tells whether the port has an address beside its
+// hasExternal tells whether the port has an address beside its
 // cluster IPs.
-func (s *Service) ExternallyAccessible(p Port, f Family) bool {
+func (s *Service) hasExternal(p Port, f Family) bool {
 	inFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
 	return p.NodePort != 0 || slices.ContainsFunc(s.ExternalIPs, inFamily) ||
 		slices.ContainsFunc(s.LoadBalancerIPs, inFamily)

@@ -2,67 +2,65 @@ package iptables
 
 import (
 	"net/netip"
+	"slices"
 
 	"portolan/service"
 )
 
 // externalChains write KUBE-EXT, by which all external addresses are reached,
-// and KUBE-FW, which lets only the source ranges through to it.
+// and KUBE-FW, which lets only the source ranges through to it. The external
+// addresses of a port have the same routes.
 func (p *port) externalChains() {
-	if !p.pf.Choice.Any || !p.svc.ExternallyAccessible(p.pf.Port, p.b.options.Family) {
+	external := p.pf.Frontends[1:]
+	if len(external) == 0 || !answers(&external[0]) {
 		return
 	}
+	p.externalChain(&external[0])
+	if i := slices.IndexFunc(external, func(f service.Frontend) bool { return limited(&f) }); i >= 0 {
+		p.firewall(external[i].SourceRanges)
+	}
+}
+
+// externalChain sends on first whoever is not held to the endpoints that an
+// outside client gets.
+func (p *port) externalChain(f *service.Frontend) {
 	rank := 0
 	add := func(parts ...string) {
 		p.rule(p.ext, rank, "", parts...)
 		rank++
 	}
-	if p.svc.ExternalPolicy == service.Cluster {
+	pod, host, outside := &f.Routes[service.FromPod], &f.Routes[service.FromHost], &f.Routes[service.FromOutside]
+	if outside.Masquerade {
 		add(`-m comment --comment "masquerade traffic for `, p.name, ` external destinations" -j KUBE-MARK-MASQ`)
-	} else {
-		// Pods and this node are not held to the local endpoints.
-		if p.node.Detector.Detects(p.b.options.Family) {
-			add(`-m comment --comment "pod traffic for `, p.name, ` external destinations" `,
-				detector(p.node, p.b.options.Family), " -j ", chainOf(p.cluster))
+	}
+	if pod.Policy != outside.Policy {
+		add(`-m comment --comment "pod traffic for `, p.name, ` external destinations" `,
+			detector(p.node, p.b.options.Family), " -j ", chainOf(p.policyChain(pod.Policy)))
+	}
+	if host.Policy != outside.Policy {
+		if host.Masquerade {
+			add(`-m comment --comment "masquerade LOCAL traffic for `, p.name,
+				` external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ`)
 		}
-		add(`-m comment --comment "masquerade LOCAL traffic for `, p.name,
-			` external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ`)
 		add(`-m comment --comment "route LOCAL traffic for `, p.name,
-			` external destinations" -m addrtype --src-type LOCAL -j `, chainOf(p.cluster))
+			` external destinations" -m addrtype --src-type LOCAL -j `, chainOf(p.policyChain(host.Policy)))
 	}
-	if p.external.Verdict == service.Forward {
-		add("-j ", chainOf(p.policyChain(p.external.Policy)))
-	}
-	if p.usesFirewall() {
-		p.firewall()
+	if outside.Verdict == service.Forward {
+		add("-j ", chainOf(p.policyChain(outside.Policy)))
 	}
 }
 
 // firewall ends with a rule that does nothing but say what happens: traffic that
 // falls off is not translated, and so meets the DROP in filter.
-func (p *port) firewall() {
-	rank := 0
-	add := func(parts ...string) {
-		p.rule(p.fw, rank, "", parts...)
-		rank++
-	}
-	allow := func(source string) {
-		add(`-m comment --comment "`, p.name, ` loadbalancer IP"`, source, " -j ", chainOf(p.ext))
-	}
-	f := p.b.options.Family
-	for _, r := range p.svc.Ranges(f) {
+func (p *port) firewall(sources []netip.Prefix) {
+	for i, r := range sources {
+		from := " -s " + prefixText(r)
 		if r.Bits() == 0 {
-			allow("") // iptables-save leaves such a source out
-		} else {
-			allow(" -s " + prefixText(r))
+			from = "" // iptables-save leaves such a source out
 		}
+		p.rule(p.fw, i, "", `-m comment --comment "`, p.name, ` loadbalancer IP"`, from, " -j ", chainOf(p.ext))
 	}
-	if p.svc.NodeInRanges(p.node, f) {
-		for _, vip := range p.loadBalancerIPs() {
-			allow(" -s " + vip)
-		}
-	}
-	add(`-m comment --comment "other traffic to `, p.name, ` will be dropped by KUBE-PROXY-FIREWALL"`)
+	p.rule(p.fw, len(sources), "", `-m comment --comment "other traffic to `, p.name, ` will be dropped by KUBE-PROXY-FIREWALL"`)
 }
 
 // endpointChains write KUBE-SEP for every endpoint in use.
@@ -75,7 +73,7 @@ func (p *port) endpointChains() {
 	for i, e := range p.pf.Choice.Reachable {
 		chain := "nat/" + chains[i]
 		p.rule(chain, 0, "", comment, "-s ", e.Addr.Addr().String(), " -j KUBE-MARK-MASQ")
-		if p.svc.AffinityTimeout > 0 {
+		if p.pf.Frontends[0].Affinity > 0 {
 			p.rule(chain, 1, "", comment, "-m recent --name ", chains[i], " --set ", p.match, " -j DNAT --to-destination ", addresses[i])
 		} else {
 			p.rule(chain, 1, "", comment, p.match, " -j DNAT --to-destination ", addresses[i])

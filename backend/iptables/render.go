@@ -19,9 +19,10 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 	}
 	s := newSheet()
 	for _, pf := range service.Decide(node, svc, b.options.Family) {
-		p := b.newPort(s, node, svc, pf)
+		p := b.newPort(s, node, pf)
 		p.entries()
-		p.internalChains()
+		p.healthCheck(svc.HealthCheckNodePort)
+		p.balancers()
 		p.externalChains()
 		p.endpointChains()
 	}
@@ -31,23 +32,19 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 // port writes the lines of one Service port.
 type port struct {
 	*sheet
-	b        *Backend
-	node     service.Node
-	svc      *service.Service
-	pf       service.PortFrontends
-	name     string // kube-proxy's service port name
-	match    string // "-m tcp -p tcp"
-	internal service.Route
-	external service.Route
+	b     *Backend
+	node  service.Node
+	pf    service.PortFrontends
+	name  string // kube-proxy's service port name
+	match string // "-m tcp -p tcp"
 	// The chains, as containers. A Service whose endpoints are all elsewhere or
 	// gone does not use each of them.
 	cluster, local, ext, fw string
 }
 
-func (b *Backend) newPort(s *sheet, node service.Node, svc *service.Service, pf service.PortFrontends) *port {
+func (b *Backend) newPort(s *sheet, node service.Node, pf service.PortFrontends) *port {
 	protocol := string(pf.Port.Protocol)
-	p := &port{sheet: s, b: b, node: node, svc: svc, pf: pf, name: pf.Name.String(),
-		match: "-m " + protocol + " -p " + protocol, internal: svc.Internal(pf.Choice), external: svc.External(pf.Choice)}
+	p := &port{sheet: s, b: b, node: node, pf: pf, name: pf.Name.String(), match: "-m " + protocol + " -p " + protocol}
 	h := hash(p.name, protocol, "")
 	p.cluster, p.local, p.ext, p.fw = clusterChain+h, localChain+h, externalChain+h, firewallChain+h
 	return p
@@ -61,78 +58,82 @@ func (p *port) policyChain(policy service.Policy) string {
 	return p.cluster
 }
 
-// usesFirewall tells whether source ranges limit the load balancer addresses.
-func (p *port) usesFirewall() bool {
-	return p.pf.Choice.Any && len(p.svc.Ranges(p.b.options.Family)) > 0 && len(p.loadBalancerIPs()) > 0
-}
-
-func (p *port) loadBalancerIPs() []string {
-	var out []string
-	for _, f := range p.pf.Frontends {
-		if f.Kind == service.LoadBalancerIP {
-			out = append(out, f.Addr.String())
+// answers tells whether anybody's connections to the frontend are translated.
+func answers(f *service.Frontend) bool {
+	for i := range f.Routes {
+		if f.Routes[i].Verdict == service.Forward {
+			return true
 		}
 	}
-	return out
+	return false
 }
+
+// limited tells whether the frontend is reached through KUBE-FW.
+func limited(f *service.Frontend) bool { return len(f.SourceRanges) > 0 && answers(f) }
 
 // entries are the lines in the shared chains: one address or NodePort each, by
 // which two Services can contend for it.
 func (p *port) entries() {
-	for _, f := range p.pf.Frontends {
-		switch f.Kind {
+	for i := range p.pf.Frontends {
+		switch f := &p.pf.Frontends[i]; f.Kind {
 		case service.ClusterIP:
 			p.clusterIP(f)
 		case service.ExternalIP:
-			p.externalIP(f, "external IP", p.ext)
+			p.externalIP(f, "external IP")
 		case service.LoadBalancerIP:
-			if p.usesFirewall() {
-				p.externalIP(f, "loadbalancer IP", p.fw)
-			} else {
-				p.externalIP(f, "loadbalancer IP", p.ext)
-			}
+			p.externalIP(f, "loadbalancer IP")
 		case service.NodePort:
 			p.nodePort(f)
 		default:
 			panic(fmt.Sprintf("iptables: unknown kind of frontend %v", f.Kind))
 		}
 	}
-	if hc := p.svc.HealthCheckNodePort; hc != 0 {
-		dport := strconv.Itoa(int(hc))
+}
+
+func (p *port) healthCheck(nodePort uint16) {
+	if nodePort != 0 {
+		dport := strconv.Itoa(int(nodePort))
 		p.rule(filterNodePort, servicesRank, dport+" "+p.name,
 			`-m comment --comment "`, p.name, ` health check node port" -m tcp -p tcp --dport `, dport, " -j ACCEPT")
 	}
 }
 
-func (p *port) clusterIP(f service.Frontend) {
+func (p *port) clusterIP(f *service.Frontend) {
 	addr, dport := f.Addr.String(), strconv.Itoa(int(f.Port))
 	key := addr + " " + string(f.Protocol) + " " + dport
-	if p.internal.Verdict == service.Forward {
+	route := f.Route(service.FromOutside) // a verdict on cluster IPs is the same for everybody
+	if route.Verdict == service.Forward {
 		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, ` cluster IP" `, p.match,
-			" -d ", addr, " --dport ", dport, " -j ", chainOf(p.policyChain(p.internal.Policy)))
+			" -d ", addr, " --dport ", dport, " -j ", chainOf(p.policyChain(route.Policy)))
 		p.rule(filterServices, servicesRank, key)
 		return
 	}
 	p.rule(natServices, servicesRank, key)
-	comment, target := refusal(p.internal.Verdict)
+	comment, target := refusal(route.Verdict)
 	p.rule(filterServices, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 		" -d ", addr, " --dport ", dport, " -j ", target)
 }
 
-// externalIP also does load balancer addresses.
-func (p *port) externalIP(f service.Frontend, kind, to string) {
+// externalIP also does load balancer addresses. What is refused is what comes
+// from outside: where it is not forwarded but others' is, theirs is translated
+// in nat already when it comes to filter.
+func (p *port) externalIP(f *service.Frontend, kind string) {
 	addr, dport := f.Addr.String(), strconv.Itoa(int(f.Port))
 	key := addr + " " + string(f.Protocol) + " " + dport
-	if p.pf.Choice.Any {
+	to := p.ext
+	if limited(f) {
+		to = p.fw
+	}
+	if answers(f) {
 		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, " ", kind, `" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", chainOf(to))
 	} else {
 		p.rule(natServices, servicesRank, key)
 	}
-	if p.external.Verdict == service.Forward {
+	if verdict := f.Route(service.FromOutside).Verdict; verdict == service.Forward {
 		p.rule(filterExternal, servicesRank, key)
 	} else {
-		comment, target := refusal(p.external.Verdict)
+		comment, target := refusal(verdict)
 		p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", target)
 	}
@@ -144,30 +145,31 @@ func (p *port) externalIP(f service.Frontend, kind, to string) {
 		p.match, " -d ", addr, " --dport ", dport, " -j DROP")
 }
 
-func (p *port) nodePort(f service.Frontend) {
+func (p *port) nodePort(f *service.Frontend) {
 	dport := strconv.Itoa(int(f.Port))
 	key := dport + "/" + string(f.Protocol)
 	if p.b.options.Family == service.IPv4 {
-		p.rule(natNodePorts, servicesRank, key+"/localhost", p.localhostNodePort(dport)...)
+		p.rule(natNodePorts, servicesRank, key+"/localhost", p.localhostNodePort(f, dport)...)
 	}
-	if p.pf.Choice.Any {
+	if answers(f) {
 		p.rule(natNodePorts, servicesRank, key+"/node", "-m comment --comment ", p.name, " ", p.match,
 			" --dport ", dport, " -j ", chainOf(p.ext))
 	} else {
 		p.rule(natNodePorts, servicesRank, key+"/node")
 	}
-	if p.external.Verdict == service.Forward {
+	verdict := f.Route(service.FromOutside).Verdict
+	if verdict == service.Forward {
 		p.rule(filterExternal, servicesRank, key)
 		return
 	}
-	comment, target := refusal(p.external.Verdict)
+	comment, target := refusal(verdict)
 	p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" -m addrtype --dst-type LOCAL `,
 		p.match, " --dport ", dport, " -j ", target)
 }
 
 // localhostNodePort counts connections to a NodePort over loopback.
-func (p *port) localhostNodePort(dport string) []string {
-	if !p.pf.Choice.Any || !p.b.options.Nfacct.LocalhostAccepted || !p.b.localhost(p.node) {
+func (p *port) localhostNodePort(f *service.Frontend, dport string) []string {
+	if !answers(f) || !p.b.options.Nfacct.LocalhostAccepted || !p.b.localhost(p.node) {
 		return nil
 	}
 	return []string{"-m comment --comment ", p.name, " ", p.match, " -d 127.0.0.0/8 --dport ", dport,
@@ -183,37 +185,48 @@ func refusal(v service.Verdict) (comment, target string) {
 	return " has no local endpoints", "DROP"
 }
 
-// internalChains balance over the Cluster and the Local list.
-func (p *port) internalChains() {
-	for _, policy := range []service.Policy{service.Cluster, service.Local} {
-		endpoints := p.pf.Choice.Cluster
-		if policy == service.Local {
-			endpoints = p.pf.Choice.Local
+// balancers write the chains that balance over the lists of endpoints that some
+// route leads to.
+func (p *port) balancers() {
+	var lists [2][]service.Endpoint // by policy
+	for i := range p.pf.Frontends {
+		for _, r := range p.pf.Frontends[i].Routes {
+			if r.Verdict == service.Forward {
+				lists[r.Policy] = r.Endpoints
+			}
 		}
-		if !p.pf.Choice.Any || len(endpoints) == 0 {
+	}
+	clusterIP := &p.pf.Frontends[0]
+	entry := clusterIP.Route(service.FromOutside)
+	for policy, endpoints := range lists {
+		if len(endpoints) == 0 {
 			continue
 		}
-		chain, rank := p.policyChain(policy), 0
-		if p.internal.Verdict == service.Forward && p.internal.Policy == policy {
-			rank = p.markNotFromPods(chain)
+		chain, rank := p.policyChain(service.Policy(policy)), 0
+		if entry.Verdict == service.Forward && int(entry.Policy) == policy {
+			rank = p.markAtClusterIP(chain, clusterIP)
 		}
-		p.balance(chain, rank, endpoints)
+		p.balance(chain, rank, endpoints, clusterIP.Affinity)
 	}
 }
 
-// markNotFromPods writes the masquerade rule of the cluster IP.
-func (p *port) markNotFromPods(chain string) int {
-	notLocal := ""
+// markAtClusterIP writes the rule that has what is sent to the cluster IP
+// masqueraded, all of it or what does not come from pods, and returns the rank of
+// the next rule.
+func (p *port) markAtClusterIP(chain string, f *service.Frontend) int {
+	who := ""
+	pod, host, outside := f.Routes[service.FromPod].Masquerade, f.Routes[service.FromHost].Masquerade, f.Routes[service.FromOutside].Masquerade
 	switch {
-	case p.node.MasqueradeAll:
-	case p.node.Detector.Detects(p.b.options.Family):
-		notLocal = " ! " + detector(p.node, p.b.options.Family)
-	default:
+	case !pod && !host && !outside:
 		return 0
+	case pod && host && outside:
+	case !pod && host && outside:
+		who = " ! " + detector(p.node, p.b.options.Family)
+	default:
+		panic(fmt.Sprintf("iptables: no rule masquerades at a cluster IP for pods %v, the node %v, others %v", pod, host, outside))
 	}
-	f := p.pf.Frontends[0] // the cluster IP
 	p.rule(chain, 0, "", `-m comment --comment "`, p.name, ` cluster IP" `, p.match, " -d ", f.Addr.String(),
-		" --dport ", strconv.Itoa(int(f.Port)), notLocal, " -j KUBE-MARK-MASQ")
+		" --dport ", strconv.Itoa(int(f.Port)), who, " -j KUBE-MARK-MASQ")
 	return 1
 }
 
@@ -231,7 +244,7 @@ func detector(node service.Node, f service.Family) string {
 
 // balance writes the affinity rules, then the random choice: rule i of n is
 // taken with probability 1/(n-i), the last always, which gives equal shares.
-func (p *port) balance(chain string, rank int, endpoints []service.Endpoint) {
+func (p *port) balance(chain string, rank int, endpoints []service.Endpoint, affinity time.Duration) {
 	addresses, chains := p.endpointNames(endpoints)
 	comment := func(address string) [4]string {
 		if p.node.LargeCluster {
@@ -239,8 +252,8 @@ func (p *port) balance(chain string, rank int, endpoints []service.Endpoint) {
 		}
 		return [4]string{`-m comment --comment "`, p.name + " -> ", address, `" `}
 	}
-	if t := p.svc.AffinityTimeout; t > 0 {
-		seconds := strconv.FormatInt(int64(t/time.Second), 10)
+	if affinity > 0 {
+		seconds := strconv.FormatInt(int64(affinity/time.Second), 10)
 		for i, a := range addresses {
 			c := comment(a)
 			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m recent --name ", chains[i], " --rcheck --seconds ", seconds,

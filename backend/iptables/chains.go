@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"portolan/dataplane"
+	"portolan/kernel/iptables"
 )
 
 // Chains, each as the container that it is: table, slash, name.
@@ -24,6 +25,7 @@ const (
 	natMarkMasq    = "nat/KUBE-MARK-MASQ"
 	natCanary      = "nat/KUBE-PROXY-CANARY"
 	mangleCanary   = "mangle/KUBE-PROXY-CANARY"
+	filterProbe    = "filter/" + iptables.ProbeChain // there for a moment, unless we are killed in it
 )
 
 // topChains are ours as a whole and always there.
@@ -59,7 +61,7 @@ func ownChain(container string) bool {
 			return true
 		}
 	}
-	return false
+	return container == filterProbe
 }
 
 // hash is the name part of the chains of a port (without address) or endpoint:

@@ -249,6 +249,29 @@ func TestForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
 	})
 }
 
+// A probe that was killed in the middle leaves its chain; the next full look
+// takes it away, and so does cleanup.
+func TestProbeThatWasKilledLeavesNothing(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		kill := func() {
+			must(t, tool.Restore(t.Context(), []byte("*filter\n:"+iptables.ProbeChain+" - [0:0]\n-A "+iptables.ProbeChain+" -p tcp -j RETURN\nCOMMIT\n")))
+		}
+		b := backendFor(tool)
+		kill()
+		removed, err := b.Cleanup(t.Context(), false)
+		if must(t, err); !slices.Equal(removed, []string{"filter: -X " + iptables.ProbeChain}) {
+			t.Errorf("cleanup removed %q", removed)
+		}
+		kill()
+		s := dataplane.NewSync(b)
+		fill(t, s, b, service.Node{}, nil)
+		_, err = s.Apply(t.Context())
+		if must(t, err); strings.Contains(save(t, tool), "PROBE") {
+			t.Error("the chain survives a start")
+		}
+	})
+}
+
 func TestCleanupKeepsAChainThatOthersUse(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
 		must(t, tool.Restore(t.Context(), []byte("*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\n:CNI-HOSTPORT - [0:0]\n"+

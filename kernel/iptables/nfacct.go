@@ -1,9 +1,7 @@
 package iptables
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -52,17 +50,4 @@ func counterRequest(name string) []byte {
 	binary.NativeEndian.PutUint16(b[header+2:], nameAttr)
 	copy(b[header+4:], name)
 	return b
-}
-
-// Accepts tells whether the kernel takes a rule in the filter table: it is
-// written to a chain that nothing leads to, and removed.
-func (t *Tool) Accepts(ctx context.Context, rule string) (bool, error) {
-	const chain = "KUBE-PORTOLAN-PROBE"
-	err := t.Restore(ctx, []byte("*filter\n:"+chain+" - [0:0]\n-A "+chain+" "+rule+"\nCOMMIT\n"+
-		"*filter\n:"+chain+" - [0:0]\n-X "+chain+"\nCOMMIT\n"))
-	var e *RestoreError
-	if errors.As(err, &e) && e.Refused {
-		return false, nil
-	}
-	return err == nil, err
 }

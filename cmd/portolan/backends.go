@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"portolan/agent"
@@ -21,26 +23,32 @@ var toolFamilies = []struct {
 	tool  iptables.Family
 }{{service.IPv4, iptables.IPv4}, {service.IPv6, iptables.IPv6}}
 
-// newBackends returns a backend for each IP family that this host can program.
-// It fails when none can be, and says which are left out and why.
-func newBackends(ctx context.Context, c config.Config, log *slog.Logger) ([]agent.Family, error) {
+// newBackends returns a backend for each IP family that this host can program,
+// and whether the rules in force are those of a large cluster. It fails when no
+// family can be programmed, and says which are left out and why.
+func newBackends(ctx context.Context, c config.Config, log *slog.Logger) (list []agent.Family, large bool, err error) {
 	if c.Mode == config.NFTables {
-		return newTables(c, log)
+		list, err = newTables(c, log)
+		return list, false, err
 	}
 	host, err := iptables.Detect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if host.Warning != "" {
 		log.Warn("iptables", "warning", host.Warning)
 	}
-	var out []agent.Family
-	var errs []error
+	tools, err := usableTools(ctx, host, log)
+	if err != nil {
+		return nil, false, err
+	}
+	watch, err := iptables.NewWatch(slices.Collect(maps.Values(tools))...)
+	if err != nil {
+		log.Error("what others do to the rules is noticed late", "error", err)
+	}
 	for _, f := range toolFamilies {
-		tool := host.Tool(f.tool)
-		if err := usable(ctx, f.model, tool); err != nil {
-			errs = append(errs, err)
-			log.Warn("an IP family is left out", "family", f.model, "error", err)
+		tool := tools[f.model]
+		if tool == nil {
 			continue
 		}
 		counters, err := backend.EnsureCounters(ctx, tool)
@@ -54,9 +62,30 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger) ([]agen
 			Nfacct:        counters,
 			LiberalTCP:    liberalTCP(),
 			Tool:          tool,
+			Watch:         watch,
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
-		out = append(out, agent.Family{Family: f.model, Backend: backend.New(options)})
+		list = append(list, agent.Family{Family: f.model, Backend: backend.New(options)})
+		if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
+			large = true
+		}
+	}
+	return list, large, nil
+}
+
+// usableTools returns the programs of every family that this host can program,
+// at least one.
+func usableTools(ctx context.Context, host iptables.Host, log *slog.Logger) (map[service.Family]*iptables.Tool, error) {
+	out := map[service.Family]*iptables.Tool{}
+	var errs []error
+	for _, f := range toolFamilies {
+		tool := host.Tool(f.tool)
+		if err := usable(ctx, f.model, tool); err != nil {
+			errs = append(errs, err)
+			log.Warn("an IP family is left out", "family", f.model, "error", err)
+			continue
+		}
+		out[f.model] = tool
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 
 	"github.com/spf13/cobra"
@@ -17,14 +18,19 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the Service rules of Portolan and of kube-proxy from this node",
 		Long: `Removes the chains and jumps that Portolan or kube-proxy wrote, from both
-variants of iptables and both IP families, and the nftables tables "portolan" and
-"kube-proxy", and nothing else. KUBE-FIREWALL is kubelet's too and stays. A
+variants of iptables and both IP families, with every jump to them from a
+built-in chain, and the nftables tables "portolan" and "kube-proxy", and nothing
+else. A chain that a chain of somebody else leads to stays, empty, and is an
+error. KUBE-FIREWALL is kubelet's too and stays. A
 second run finds nothing and is fine. Needs root.`,
 		Example: `  portolan cleanup --dry-run`,
 		Args:    cobra.NoArgs,
 	}
 	dryRun := cmd.Flags().Bool("dry-run", false, "only list what would be removed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if os.Geteuid() != 0 {
+			return errors.New("cleanup: to read and write rules needs root")
+		}
 		var errs []error
 		for _, f := range toolFamilies {
 			for _, tool := range installedTools(cmd.Context(), f.tool) {

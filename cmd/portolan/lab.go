@@ -38,6 +38,10 @@ func newLabCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "A whole little cluster in network namespaces on this machine",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.Join(cmd.Help(), exitError{code: exitCannotTell})
+		},
 	}
 	cmd.AddCommand(newLabRunCommand())
 	return cmd

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,8 +66,12 @@ Needs root.`,
 
 // runProxy works until ctx ends, which is no error: rules stay in place.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, paths []string, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("proxy: to program the kernel needs root")
+	}
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
-	families, err := newBackends(ctx, c, log)
+	warnAboutForwarding(log)
+	families, large, err := newBackends(ctx, c, log)
 	if err != nil {
 		return err
 	}
@@ -92,7 +97,11 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, path
 			ports.update(r)
 		},
 	})
-	source := manifests.New(paths, kube.NewCluster(settings))
+	cluster := kube.NewCluster(settings)
+	if large {
+		cluster.StartLarge()
+	}
+	source := manifests.New(paths, cluster)
 	addresses := watchAddresses(ctx, settings, log)
 
 	var wg sync.WaitGroup
@@ -148,6 +157,16 @@ func newProblemLog(log *slog.Logger) func([]manifests.Problem) {
 			}
 		}
 		known = now
+	}
+}
+
+// warnAboutForwarding says what an operator finds out late: without forwarding
+// the kernel drops what the rules send to pods.
+func warnAboutForwarding(log *slog.Logger) {
+	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		if now, err := os.ReadFile("/proc/sys/" + name); err == nil && len(now) > 0 && now[0] == '0' {
+			log.Warn("the kernel does not forward packets, so Services do not answer but from this node; set it to 1", "sysctl", strings.ReplaceAll(name, "/", "."))
+		}
 	}
 }
 

@@ -34,6 +34,10 @@ func NewCluster(settings Settings) *Cluster {
 	}
 }
 
+// StartLarge makes the cluster begin as a large one, as the rules in force were
+// written for: it stays one down to service.LargeClusterOff endpoints.
+func (c *Cluster) StartLarge() { c.last.Node.LargeCluster = true }
+
 // PutService adds a Service or takes the place of the one of its name.
 func (c *Cluster) PutService(svc *v1.Service) {
 	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}

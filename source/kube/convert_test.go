@@ -237,6 +237,24 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+func TestStartLarge(t *testing.T) {
+	for large, want := range map[bool]bool{true: true, false: false} {
+		c := NewCluster(Settings{})
+		if large {
+			c.StartLarge()
+		}
+		c.PutService(testService(nil))
+		addresses := make([]string, 700)
+		for i := range addresses {
+			addresses[i] = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}).String()
+		}
+		c.PutSlice(testSlice("a", nil, addresses...))
+		if got := c.Snapshot().Node.LargeCluster; got != want {
+			t.Errorf("started large %v: 700 endpoints give %v", large, got)
+		}
+	}
+}
+
 func TestValidationNamesTheField(t *testing.T) {
 	tests := map[string]func(*v1.Service){
 		"metadata.name":                     func(s *v1.Service) { s.Name = "Web\n-A" },
@@ -254,8 +272,12 @@ func TestValidationNamesTheField(t *testing.T) {
 		"spec.ports[0].name":                func(s *v1.Service) { s.Spec.Ports[0].Name = "a b" },
 		"spec.ports[0].port":                func(s *v1.Service) { s.Spec.Ports[0].Port = 65536 },
 		"spec.ports[0].nodePort":            func(s *v1.Service) { s.Spec.Ports[0].NodePort = -1 },
-		"spec.ports[0].protocol":            func(s *v1.Service) { s.Spec.Ports[0].Protocol = "ICMP" },
-		"spec.ports[1].name":                func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) },
+		"spec.ports[1].port": func(s *v1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "again", Port: 80})
+		},
+		"spec.externalIPs[1]":    func(s *v1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.1", "127.0.0.1"} },
+		"spec.ports[0].protocol": func(s *v1.Service) { s.Spec.Ports[0].Protocol = "ICMP" },
+		"spec.ports[1].name":     func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, s.Spec.Ports[0]) },
 		"spec.sessionAffinityConfig.clientIP.timeoutSeconds": func(s *v1.Service) {
 			s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: new(int32(0))}}

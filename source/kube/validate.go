@@ -2,12 +2,15 @@ package kube
 
 import (
 	"fmt"
+	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portolan/service"
 )
 
 // ValidateService checks what the proxy reads of a Service that no API server
@@ -91,7 +94,11 @@ func validatePorts(path *field.Path, ports []v1.ServicePort) (errs field.ErrorLi
 		name     string
 		protocol v1.Protocol
 	}
-	seen := map[identity]bool{}
+	type portNumber struct {
+		port     int32
+		protocol service.Protocol
+	}
+	seen, numbers := map[identity]bool{}, map[portNumber]bool{}
 	for i, p := range ports {
 		at := path.Index(i)
 		if p.Name != "" {
@@ -112,7 +119,11 @@ func validatePorts(path *field.Path, ports []v1.ServicePort) (errs field.ErrorLi
 		if seen[id] {
 			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 		}
-		seen[id] = true
+		number := portNumber{p.Port, protocol(&p.Protocol)}
+		if numbers[number] {
+			errs = append(errs, field.Duplicate(at.Child("port"), fmt.Sprintf("%s/%d", number.protocol, p.Port)))
+		}
+		seen[id], numbers[number] = true, true
 	}
 	return errs
 }
@@ -160,6 +171,8 @@ func validateEndpoint(path *field.Path, want discovery.AddressType, e *discovery
 		addr, err := parseAddr(s)
 		if err != nil {
 			errs = append(errs, field.Invalid(at, s, err.Error()))
+		} else if why := special(addr); why != "" {
+			errs = append(errs, field.Invalid(at, s, why))
 		} else if addr.Is4() != (want == discovery.AddressTypeIPv4) {
 			errs = append(errs, field.Invalid(at, s, "is not of addressType "+string(want)))
 		}
@@ -198,8 +211,28 @@ func validateMeta(meta *metav1.ObjectMeta, nameRule func(string) []string) (errs
 }
 
 func validateAddress(path *field.Path, s string) field.ErrorList {
-	if _, err := parseAddr(s); err != nil {
+	addr, err := parseAddr(s)
+	if err != nil {
 		return field.ErrorList{field.Invalid(path, s, err.Error())}
 	}
+	if why := special(addr); why != "" {
+		return field.ErrorList{field.Invalid(path, s, why)}
+	}
 	return nil
+}
+
+// special tells why an address can be no Service's and no endpoint's, as an API
+// server sees it; a Service on 127.0.0.1 would take over the node's own.
+func special(a netip.Addr) string {
+	switch {
+	case a.IsUnspecified():
+		return "must not be the unspecified address"
+	case a.IsLoopback():
+		return "must not be a loopback address"
+	case a.IsLinkLocalUnicast():
+		return "must not be a link-local address"
+	case a.IsMulticast():
+		return "must not be a multicast address"
+	}
+	return ""
 }

@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -62,7 +64,17 @@ func (p Problem) Error() string {
 		b.WriteString(": " + p.Object)
 	}
 	b.WriteString(": " + p.Err.Error())
-	return b.String()
+	return printable(b.String())
+}
+
+// printable escapes what would break a line of a log or move a terminal's
+// cursor: names and values come from whoever wrote the file.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, unicode.IsControl) {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 func (p Problem) Unwrap() error { return p.Err }
@@ -107,6 +119,10 @@ func parse(file string, data []byte) content {
 			c.damage(Problem{File: file, Document: document, Err: err})
 			return c
 		}
+		if t := bytes.TrimSpace(raw); len(t) > 0 && t[0] == '{' {
+			c.json(file, document, t)
+			continue
+		}
 		text, err := yaml.YAMLToJSONStrict(raw)
 		if err != nil { // a duplicate key is a warning: the last one counts
 			strict := err
@@ -117,6 +133,30 @@ func parse(file string, data []byte) content {
 			c.warn(Problem{File: file, Document: document}, strict)
 		}
 		c.document(file, document, text)
+	}
+}
+
+// json reads a document that is JSON, or several JSON values after each other.
+// What begins like JSON and is not may still be YAML in braces.
+func (c *content) json(file string, number int, text []byte) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	for {
+		var value json.RawMessage
+		err := decoder.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil {
+			c.document(file, number, value)
+			continue
+		}
+		asYAML, yamlErr := yaml.YAMLToJSON(text)
+		if yamlErr != nil {
+			c.damage(Problem{File: file, Document: number, Err: err})
+			return
+		}
+		c.document(file, number, asYAML)
+		return
 	}
 }
 
@@ -146,6 +186,7 @@ func (c *content) document(file string, number int, text []byte) {
 		if h.Kind == "" {
 			c.damage(Problem{File: file, Document: number, Err: errors.New("field kind is missing")})
 		}
+		c.warn(Problem{File: file, Document: number, Object: h.ref().String()}, nearMiss(h))
 		return
 	}
 	r := h.ref()
@@ -222,6 +263,20 @@ func newObject(h header) any {
 		return &discovery.EndpointSlice{}
 	case h.Kind == kindNode && h.APIVersion == "v1":
 		return &v1.Node{}
+	}
+	return nil
+}
+
+// nearMiss says what was probably meant by an object that is not read, nil for
+// kinds that have nothing to do with us.
+func nearMiss(h header) error {
+	if h.Kind == "Endpoints" {
+		return errors.New("kind Endpoints is not read; endpoints come from EndpointSlices")
+	}
+	for kind, version := range map[string]string{kindService: "v1", kindSlice: "discovery.k8s.io/v1", kindNode: "v1"} {
+		if strings.EqualFold(h.Kind, kind) {
+			return fmt.Errorf("apiVersion %q and kind %q are not read; apiVersion %s and kind %s are", h.APIVersion, h.Kind, version, kind)
+		}
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ type Source struct {
 	files   map[string]*file
 	inForce map[ref]any // what the Cluster was told last
 
-	problems []Problem // of the files as they are, and of publishing them
+	problems []Problem         // of the files as they are, and of publishing them
+	folders  map[string]uint64 // the inode that a folder had last
 	// complete: every path has been there once. Before that a Snapshot must not
 	// be taken for all that there is: what it lacks may be in force on this node.
 	complete bool
@@ -59,6 +60,7 @@ func New(paths []string, cluster *kube.Cluster) *Source {
 		cluster: cluster,
 		files:   map[string]*file{},
 		inForce: map[ref]any{},
+		folders: map[string]uint64{},
 	}
 }
 
@@ -69,12 +71,16 @@ func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 	present := map[string]bool{}
 	changed, missing := false, false
 	for _, path := range s.paths {
-		names, err := list(path)
+		names, warnings, err := list(path)
+		problems = append(problems, warnings...)
 		if err != nil {
 			problems = append(problems, Problem{File: path, Err: err})
 			s.keep(path, present)
 			missing = true
 			continue
+		}
+		if s.beingFilled(path) && len(names) == 0 {
+			s.keep(path, present)
 		}
 		for _, name := range names {
 			present[name] = true
@@ -106,31 +112,51 @@ func (s *Source) keep(path string, present map[string]bool) {
 	}
 }
 
+// unfinished is how long an empty file, or an empty folder that has taken the
+// place of another one, is taken for one that somebody is about to fill.
+const unfinished = 2 * time.Second
+
+// beingFilled tells whether an empty folder is another one than before, and new.
+func (s *Source) beingFilled(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	now := stampOf(info)
+	if before, known := s.folders[path]; known && before != now.inode && time.Since(now.modified) < unfinished {
+		return true
+	}
+	s.folders[path] = now.inode
+	return false
+}
+
 // list returns the manifest files of a path: itself, or those directly in a
-// folder that end in .yaml, .yml or .json and are not hidden.
-func list(path string) ([]string, error) {
+// folder that end in .yaml, .yml or .json and are not hidden. Folders in a
+// folder are named in a warning, as they are not entered.
+func list(path string) (names []string, warnings []Problem, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !info.IsDir() {
-		return []string{path}, nil
+		return []string{path}, nil, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []string
 	for _, e := range entries {
-		name := e.Name()
-		switch filepath.Ext(name) {
-		case ".yaml", ".yml", ".json":
-			if !e.IsDir() && !strings.HasPrefix(name, ".") {
-				out = append(out, filepath.Join(path, name))
-			}
+		name := filepath.Join(path, e.Name())
+		hidden := strings.HasPrefix(e.Name(), ".")
+		switch ext := filepath.Ext(e.Name()); {
+		case hidden:
+		case e.IsDir():
+			warnings = append(warnings, Problem{File: name, Warning: true, Err: errors.New("a folder in a folder is not entered")})
+		case ext == ".yaml" || ext == ".yml" || ext == ".json":
+			names = append(names, name)
 		}
 	}
-	return out, nil
+	return names, warnings, nil
 }
 
 // maxFileSize bounds what is read into memory: 45,000 Services with their
@@ -154,7 +180,7 @@ func (s *Source) read(name string) (bool, error) {
 	}
 	now := stampOf(info)
 	old := s.files[name]
-	if old != nil && old.stamp == now {
+	if old != nil && (old.stamp == now || now.size == 0 && time.Since(now.modified) < unfinished) {
 		return false, nil
 	}
 	data, err := os.ReadFile(name)

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -212,6 +213,44 @@ func TestNothingIsToldBeforeEveryPathWasThere(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// A file that is being written anew, and a folder that is being filled anew,
+// keep what they said for a moment.
+func TestUnfinishedKeepsWhatWasKnown(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	s.expect("one=10.96.0.1")
+	s.write("a.yaml", "")
+	s.expect("one=10.96.0.1")
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(s.dir, "a.yaml"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("")
+
+	s.write("a.yaml", svcYAML("one", "10.96.0.1"))
+	s.expect("one=10.96.0.1")
+	moved := s.dir + ".moved"
+	if err := errors.Join(os.Rename(s.dir, moved), os.Mkdir(s.dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(moved)
+	s.expect("one=10.96.0.1")
+	if err := os.Chtimes(s.dir, old, old); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("")
+}
+
+func TestWhatIsNotReadIsSaid(t *testing.T) {
+	s := newState(t)
+	s.write("a.json", `{"apiVersion":"v1","kind":"service","metadata":{"name":"one"}} {"apiVersion":"v1","kind":"Service","metadata":{"name":"two"},"spec":{"clusterIP":"10.96.0.2","ports":[{"port":80}]}}`)
+	s.write("b.yaml", "{apiVersion: v1, kind: Endpoints, metadata: {name: one}}\n---\n{apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: \"a\\nb\"}}\n")
+	if err := os.Mkdir(filepath.Join(s.dir, "c"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.expect("two=10.96.0.2", "not entered", `kind "service" are not read`, "kind Endpoints is not read", `a\nb: apiVersion "discovery.k8s.io/v1beta1"`)
 }
 
 // Changes are seen as they happen: plain writes, an editor's rename, a folder

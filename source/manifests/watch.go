@@ -23,8 +23,9 @@ const (
 	// writes go on.
 	settle    = 15 * time.Millisecond
 	settleMax = 60 * time.Millisecond
-	// rescan finds what notifications cannot tell: network file systems, and
-	// folders that were made and filled before they could be watched.
+	// rescan finds what notifications cannot tell: network file systems, folders
+	// that were made and filled before they could be watched, and empty files
+	// that stay empty.
 	rescan = 5 * time.Second
 )
 

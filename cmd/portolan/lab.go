@@ -64,7 +64,8 @@ COMMAND finds in PORTOLAN_LAB a list NAME=FILE of the hosts; with
 "nsenter --net=FILE PROGRAM" it runs programs in them.
 
 Exit codes: 0 every call ended as it should (or that of COMMAND), 1 some did not
-or something was left behind, 2 the lab could not be built or was interrupted.`,
+or something was left behind; with --manifests no verdict is expected of the
+calls, so that only COMMAND decides; 2 the lab could not be built or was interrupted.`,
 		Example: `  portolan lab run
   portolan lab run --nodes 3 --pods-per-node 1
   portolan lab run --manifests examples/nodeport

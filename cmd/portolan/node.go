@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -75,19 +74,4 @@ func nodeName(c config.Config) (string, error) {
 		return "", fmt.Errorf("name of this host: %w; use --hostname-override", err)
 	}
 	return strings.ToLower(strings.TrimSpace(name)), nil
-}
-
-// localAddresses are the addresses of this host's interfaces.
-func localAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("addresses of this host: %w", err)
-	}
-	var out []netip.Addr
-	for _, a := range list {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, prefix.Addr())
-		}
-	}
-	return out, nil
 }

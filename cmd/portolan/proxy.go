@@ -8,13 +8,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/vishvananda/netlink"
 
 	"portolan/agent"
 	"portolan/config"
@@ -157,109 +154,5 @@ func newProblemLog(log *slog.Logger) func([]manifests.Problem) {
 			}
 		}
 		known = now
-	}
-}
-
-// warnAboutForwarding says what an operator finds out late: without forwarding
-// the kernel drops what the rules send to pods.
-func warnAboutForwarding(log *slog.Logger) {
-	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		if now, err := os.ReadFile("/proc/sys/" + name); err == nil && len(now) > 0 && now[0] == '0' {
-			log.Warn("the kernel does not forward packets, so Services do not answer but from this node; set it to 1", "sysctl", strings.ReplaceAll(name, "/", "."))
-		}
-	}
-}
-
-const routeLocalnet = "/proc/sys/net/ipv4/conf/all/route_localnet"
-
-// allowLocalhostNodePorts lets the kernel route what is sent to a NodePort on
-// 127.0.0.1, as kube-proxy does. Where that cannot be set, NodePorts do not answer
-// on loopback, and everything else works.
-func allowLocalhostNodePorts(log *slog.Logger) bool {
-	if now, err := os.ReadFile(routeLocalnet); err == nil && len(now) > 0 && now[0] == '1' {
-		return true
-	}
-	if err := os.WriteFile(routeLocalnet, []byte("1"), 0); err != nil {
-		log.Warn("NodePorts will not answer on 127.0.0.1", "error", err)
-		return false
-	}
-	return true
-}
-
-// watchAddresses tells when the addresses of this node's interfaces change,
-// where NodePorts depend on them. When the kernel's messages are lost, it
-// subscribes anew and looks again.
-func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-chan func(*kube.Settings) {
-	if len(s.NodePorts.Prefixes) == 0 && !s.NodePortsPrimary {
-		return nil
-	}
-	out := make(chan func(*kube.Settings))
-	go func() {
-		last := s.NodePorts.Local
-		look := func() {
-			now, err := localAddresses()
-			if err != nil || slices.Equal(now, last) {
-				return
-			}
-			last = now
-			select {
-			case out <- func(s *kube.Settings) { s.NodePorts.Local = now }:
-			case <-ctx.Done():
-			}
-		}
-		for ctx.Err() == nil {
-			updates := make(chan netlink.AddrUpdate)
-			if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
-				log.Error("addresses of this node are not watched", "error", err)
-			} else {
-				look() // what changed before the subscription
-				for range updates {
-					look()
-				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryMin):
-			}
-		}
-	}()
-	return out
-}
-
-// nodePortHealth keeps the health-check node ports of all families at what was
-// written last.
-type nodePortHealth struct {
-	ctx      context.Context
-	log      *slog.Logger
-	families map[service.Family]*healthcheck.NodePorts
-	last     map[service.Family]*service.Snapshot
-	mu       sync.Mutex
-}
-
-func newNodePortHealth(ctx context.Context, health *healthcheck.Health, families []agent.Family, log *slog.Logger) *nodePortHealth {
-	n := &nodePortHealth{ctx: ctx, log: log, families: map[service.Family]*healthcheck.NodePorts{}, last: map[service.Family]*service.Snapshot{}}
-	for _, f := range families {
-		n.families[f.Family] = healthcheck.NewNodePorts(health, f.Family)
-	}
-	return n
-}
-
-func (n *nodePortHealth) update(r agent.Result) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if r.Err != nil {
-		return
-	}
-	if err := n.families[r.Family].Update(n.ctx, r.Snapshot, n.last[r.Family]); err != nil {
-		n.log.Error("health-check node ports", "error", err)
-	}
-	n.last[r.Family] = r.Snapshot
-}
-
-func (n *nodePortHealth) close() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, f := range n.families {
-		f.Close()
 	}
 }

@@ -15,6 +15,18 @@ const (
 
 const nodePortsComment = `-m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain"`
 
+// layout numbers how chains and rules are arranged, and goes up when a program
+// that reads them has to know. An older or newer program need not: it compares
+// rules, and removes the chains that begin with ownPrefix.
+const layout = 1
+
+// layoutRule stands in a chain that nothing leads to and that kube-proxy never
+// looks into, in the table that is written last.
+var layoutRule = dataplane.Object{
+	Key:  dataplane.Key{Container: mangleCanary, Rank: 1},
+	Body: fmt.Sprintf(`-m comment --comment "portolan layout %d"`, layout),
+}
+
 // Base returns what does not depend on any Service: jumps, fixed chains with
 // their rules, and canaries.
 func (b *Backend) Base(node service.Node) []dataplane.Object {
@@ -30,6 +42,7 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 		o := j.object(i)
 		s.rule(o.Key.Container, o.Key.Rank, o.Key.Name, o.Body)
 	}
+	s.rule(layoutRule.Key.Container, layoutRule.Key.Rank, layoutRule.Key.Name, layoutRule.Body)
 	b.masquerade(s)
 	b.forward(s)
 	b.nodePortJumps(s, node)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"portolan/dataplane"
-	"portolan/kernel/iptables"
 )
 
 // Chains, each as the container that it is: table, slash, name.
@@ -25,8 +24,12 @@ const (
 	natMarkMasq    = "nat/KUBE-MARK-MASQ"
 	natCanary      = "nat/KUBE-PROXY-CANARY"
 	mangleCanary   = "mangle/KUBE-PROXY-CANARY"
-	filterProbe    = "filter/" + iptables.ProbeChain // there for a moment, unless we are killed in it
 )
+
+// ownPrefix begins the names of our own chains that kube-proxy does not have, in
+// any table: iptables.ProbeChain, and all that a later layout may bring, so that
+// this one removes it.
+const ownPrefix = "KUBE-PORTOLAN-"
 
 // topChains are ours as a whole and always there.
 var topChains = []string{
@@ -61,7 +64,7 @@ func ownChain(container string) bool {
 			return true
 		}
 	}
-	return container == filterProbe
+	return strings.HasPrefix(chainOf(container), ownPrefix)
 }
 
 // hash is the name part of the chains of a port (without address) or endpoint:

@@ -78,10 +78,11 @@ func (t *observedTable) rule(chain, rule string) bool {
 			return true
 		}
 		body, _ := iptables.Canonical(rule)
-		if key, ours := t.shared[body]; ours {
-			return t.yield(dataplane.Object{Key: key, Body: body}, nil)
+		key, ours := t.shared[body]
+		if !ours && strings.HasPrefix(targetOf(" "+rule), ownPrefix) {
+			key, ours = dataplane.Key{Container: t.container, Rank: dataplane.Keyed, Name: body}, true // of another layout
 		}
-		return true
+		return !ours || t.yield(dataplane.Object{Key: key, Body: body}, nil)
 	}
 	body, _ := iptables.Canonical(rule)
 	o := dataplane.Object{Key: dataplane.Key{Container: t.container, Rank: t.rank}, Body: body}

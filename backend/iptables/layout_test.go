@@ -1,0 +1,63 @@
+package iptables
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"portolan/dataplane"
+	"portolan/kernel/iptables"
+)
+
+// What another layout left is taken over without a gap, whether it is older or
+// newer: what is the same stays untouched, what only the other one has goes, and
+// afterwards the layout is ours.
+func TestInvariant11OtherLayoutsAreAdopted(t *testing.T) {
+	for name, c := range map[string]struct {
+		left    string
+		changes []string
+	}{
+		"older, which is kube-proxy's too": {
+			"*mangle\n-F KUBE-PROXY-CANARY\nCOMMIT\n",
+			[]string{mangleCanary},
+		},
+		"newer": {
+			"*mangle\n:KUBE-PROXY-CANARY - [0:0]\n-A KUBE-PROXY-CANARY -m comment --comment \"portolan layout 2\"\nCOMMIT\n" +
+				"*nat\n:KUBE-PORTOLAN-HAIRPIN - [0:0]\n-A KUBE-PORTOLAN-HAIRPIN -m mark --mark 0x1/0x1 -j MASQUERADE\n" +
+				"-A POSTROUTING -m comment --comment \"portolan hairpin\" -j KUBE-PORTOLAN-HAIRPIN\nCOMMIT\n",
+			[]string{mangleCanary, "nat/KUBE-PORTOLAN-HAIRPIN", "nat/POSTROUTING"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+				b := backendFor(tool)
+				node, services := everyShape(b.options.Family)
+				s := dataplane.NewSync(b)
+				fill(t, s, b, node, services)
+				_, err := s.Apply(t.Context())
+				must(t, err)
+				whole := save(t, tool)
+				if !strings.Contains(whole, `-A KUBE-PROXY-CANARY -m comment --comment "portolan layout 1"`) {
+					t.Errorf("no layout in\n%s", whole)
+				}
+				must(t, tool.Restore(t.Context(), []byte(c.left)))
+				next := dataplane.NewSync(b)
+				fill(t, next, b, node, services)
+				plan, err := next.Diff(t.Context())
+				must(t, err)
+				var changes []string
+				for _, ch := range plan.Changes {
+					changes = append(changes, ch.Container)
+				}
+				if !slices.Equal(changes, c.changes) {
+					t.Errorf("a start changes %q, want %q", changes, c.changes)
+				}
+				_, err = next.Apply(t.Context())
+				must(t, err)
+				if got := save(t, tool); got != whole {
+					t.Errorf("after a start:\n%s\nwant\n%s", got, whole)
+				}
+			})
+		})
+	}
+}

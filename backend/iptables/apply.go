@@ -12,7 +12,7 @@ import (
 // Apply writes the plan with one iptables-restore. A refused line comes back as
 // a *dataplane.Refusal that names its object, if the program named the line.
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
-	in := input{batch: b.batch()}
+	in := restoreText{batch: b.batch()}
 	in.write(p)
 	err := b.restore(ctx, in.buf.Bytes(), effectOf(p, in.sections))
 	if err == nil {

@@ -20,7 +20,7 @@ func (p *paper) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 }
 
 func (p *paper) Apply(_ context.Context, plan dataplane.Plan) error {
-	var in input
+	var in restoreText
 	in.write(plan)
 	p.last = in.buf.Bytes()
 	return nil

@@ -6,6 +6,11 @@
 // what is written. Render and Base are pure; Observe, Apply and Cleanup talk to
 // the kernel through the iptables programs.
 //
+// render.go writes the lines of a Service, with external.go for addresses that
+// are reached from outside and balance.go for the choice of an endpoint; base.go
+// writes what no Service asks for, and chains.go knows the names. observe.go
+// reads what is there; apply.go writes a plan, as restoretext.go words it.
+//
 // Bodies are rules without "-A CHAIN", in the form in which they are written,
 // which is also the canonical form of kernel/iptables. That is how Observe
 // recognises them.

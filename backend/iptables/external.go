@@ -63,24 +63,6 @@ func (p *port) firewall(sources []netip.Prefix) {
 	p.rule(p.fw, len(sources), "", `-m comment --comment "other traffic to `, p.name, ` will be dropped by KUBE-PROXY-FIREWALL"`)
 }
 
-// endpointChains write KUBE-SEP for every endpoint in use.
-func (p *port) endpointChains() {
-	comment := "-m comment --comment " + p.name + " "
-	if p.node.LargeCluster {
-		comment = ""
-	}
-	addresses, chains := p.endpointNames(p.pf.Choice.Reachable)
-	for i, e := range p.pf.Choice.Reachable {
-		chain := "nat/" + chains[i]
-		p.rule(chain, 0, "", comment, "-s ", e.Addr.Addr().String(), " -j KUBE-MARK-MASQ")
-		if p.pf.Frontends[0].Affinity > 0 {
-			p.rule(chain, 1, "", comment, "-m recent --name ", chains[i], " --set ", p.match, " -j DNAT --to-destination ", addresses[i])
-		} else {
-			p.rule(chain, 1, "", comment, p.match, " -j DNAT --to-destination ", addresses[i])
-		}
-	}
-}
-
 // prefixText writes a prefix as a rule does: masked, a single address without
 // its length.
 func prefixText(p netip.Prefix) string {

@@ -25,7 +25,7 @@ func (b *Backend) batch() int {
 // of their own, if there are many, and returns the changes that are left. No
 // packet can pass these chains before the last section leads to them, so that
 // the table still changes for traffic in one step.
-func (in *input) prepare(nat []dataplane.Change) []dataplane.Change {
+func (in *restoreText) prepare(nat []dataplane.Change) []dataplane.Change {
 	if in.batch == 0 {
 		return nat
 	}

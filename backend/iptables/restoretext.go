@@ -21,16 +21,16 @@ func Text(objects []dataplane.Object) string {
 // Apply feeds to the program, but that Apply puts many new chains before it in
 // sections of their own where that is faster.
 func PlanText(p dataplane.Plan) string {
-	var in input
+	var in restoreText
 	in.write(p)
 	return in.buf.String()
 }
 
-// input writes a plan as iptables-restore reads it. Each table takes effect at
+// restoreText writes a plan as iptables-restore reads it. Each table takes effect at
 // its own COMMIT, so where a plan touches both, protection must be there before
 // and until after the translation: what comes in filter is written first, then
 // nat, then what goes from filter is taken away.
-type input struct {
+type restoreText struct {
 	buf      bytes.Buffer
 	line     int // number of the next line, from 1
 	lookFor  int // a line whose key is wanted, 0 for none
@@ -40,7 +40,7 @@ type input struct {
 	batch int
 }
 
-func (in *input) write(p dataplane.Plan) {
+func (in *restoreText) write(p dataplane.Plan) {
 	in.line = 1
 	in.buf.Grow(sizeOf(p))
 	filter, nat, mangle := tableChanges(p, "filter"), tableChanges(p, "nat"), tableChanges(p, "mangle")
@@ -57,7 +57,7 @@ func (in *input) write(p dataplane.Plan) {
 
 // keyOf returns the object that a line of the input is about.
 func keyOf(p dataplane.Plan, batch, line int) dataplane.Key {
-	in := input{lookFor: line, batch: batch}
+	in := restoreText{lookFor: line, batch: batch}
 	in.write(p)
 	return in.found
 }
@@ -93,7 +93,7 @@ func inTwoSteps(changes []dataplane.Change) (first, last []dataplane.Change) {
 	return first, last
 }
 
-func (in *input) table(name string, changes []dataplane.Change) {
+func (in *restoreText) table(name string, changes []dataplane.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -124,7 +124,7 @@ func (in *input) table(name string, changes []dataplane.Change) {
 // declare makes chains, or empties those that are there. The programs keep
 // chains in sorted lists that they search from the front: in reverse order a
 // legacy restore of 10,000 Services was 1.6 times faster, one of nft 3 times.
-func (in *input) declare(changes []dataplane.Change) {
+func (in *restoreText) declare(changes []dataplane.Change) {
 	for _, c := range slices.Backward(changes) {
 		if !c.Keyed {
 			in.put(dataplane.Key{Container: c.Container}, ":", chainOf(c.Container), " - [0:0]")
@@ -140,7 +140,7 @@ func (in *input) declare(changes []dataplane.Change) {
 
 // shared writes single lines: jumps are put before everybody else's, in the
 // order of their names; kubelet's chain is added to.
-func (in *input) shared(c dataplane.Change) {
+func (in *restoreText) shared(c dataplane.Change) {
 	chain := chainOf(c.Container)
 	for _, o := range c.Deleted {
 		in.put(o.Key, "-D ", chain, " ", o.Body)
@@ -160,7 +160,7 @@ func (in *input) shared(c dataplane.Change) {
 	}
 }
 
-func (in *input) put(k dataplane.Key, parts ...string) {
+func (in *restoreText) put(k dataplane.Key, parts ...string) {
 	if in.line == in.lookFor {
 		in.found = k
 	}

@@ -248,7 +248,7 @@ func TestBatchesLeadOnlyToWhatIsThere(t *testing.T) {
 		w.Set(dataplane.Owner{Name: svc.Name.String()}, objects)
 	}
 	plan := w.Plan(func(string) bool { return false })
-	in := input{batch: 5}
+	in := restoreText{batch: 5}
 	in.write(plan)
 	there := map[string]bool{}
 	lines := strings.Split(strings.TrimSpace(in.buf.String()), "\n")

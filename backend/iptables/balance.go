@@ -1,0 +1,141 @@
+package iptables
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"portolan/service"
+)
+
+// balancers write the chains that balance over the lists of endpoints that some
+// route leads to.
+func (p *port) balancers() {
+	var lists [2][]service.Endpoint // by policy
+	for i := range p.pf.Frontends {
+		for _, r := range p.pf.Frontends[i].Routes {
+			if r.Verdict == service.Forward {
+				lists[r.Policy] = r.Endpoints
+			}
+		}
+	}
+	clusterIP := &p.pf.Frontends[0]
+	entry := clusterIP.Route(service.FromOutside)
+	for policy, endpoints := range lists {
+		if len(endpoints) == 0 {
+			continue
+		}
+		chain, rank := p.policyChain(service.Policy(policy)), 0
+		if entry.Verdict == service.Forward && int(entry.Policy) == policy {
+			rank = p.markAtClusterIP(chain, clusterIP)
+		}
+		p.balance(chain, rank, endpoints, clusterIP.Affinity)
+	}
+}
+
+// markAtClusterIP writes the rule that has what is sent to the cluster IP
+// masqueraded, all of it or what does not come from pods, and returns the rank of
+// the next rule.
+func (p *port) markAtClusterIP(chain string, f *service.Frontend) int {
+	who := ""
+	pod, host, outside := f.Routes[service.FromPod].Masquerade, f.Routes[service.FromHost].Masquerade, f.Routes[service.FromOutside].Masquerade
+	switch {
+	case !pod && !host && !outside:
+		return 0
+	case pod && host && outside:
+	case !pod && host && outside:
+		who = " ! " + detector(p.node, p.b.options.Family)
+	default:
+		panic(fmt.Sprintf("iptables: no rule masquerades at a cluster IP for pods %v, the node %v, others %v", pod, host, outside))
+	}
+	p.rule(chain, 0, "", `-m comment --comment "`, p.name, ` cluster IP" `, p.match, " -d ", f.Addr.String(),
+		" --dport ", strconv.Itoa(int(f.Port)), who, " -j KUBE-MARK-MASQ")
+	return 1
+}
+
+// detector matches traffic from pods.
+func detector(node service.Node, f service.Family) string {
+	d := node.Detector
+	if cidr, ok := d.CIDR(f); ok {
+		return "-s " + prefixText(cidr)
+	}
+	if d.Bridge != "" {
+		return "-i " + d.Bridge
+	}
+	return "-i " + d.InterfacePrefix + "+"
+}
+
+// balance writes the affinity rules, then the random choice: rule i of n is
+// taken with probability 1/(n-i), the last always, which gives equal shares.
+func (p *port) balance(chain string, rank int, endpoints []service.Endpoint, affinity time.Duration) {
+	addresses, chains := p.endpointNames(endpoints)
+	comment := func(address string) [4]string {
+		if p.node.LargeCluster {
+			return [4]string{}
+		}
+		return [4]string{`-m comment --comment "`, p.name + " -> ", address, `" `}
+	}
+	if affinity > 0 {
+		seconds := strconv.FormatInt(int64(affinity/time.Second), 10)
+		for i, a := range addresses {
+			c := comment(a)
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m recent --name ", chains[i], " --rcheck --seconds ", seconds,
+				" --reap -j ", chains[i])
+			rank++
+		}
+	}
+	for i, a := range addresses {
+		c := comment(a)
+		if i == len(addresses)-1 {
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-j ", chains[i])
+		} else {
+			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m statistic --mode random --probability ",
+				probability(len(addresses)-i), " -j ", chains[i])
+		}
+		rank++
+	}
+}
+
+// endpointChains write KUBE-SEP for every endpoint in use.
+func (p *port) endpointChains() {
+	comment := "-m comment --comment " + p.name + " "
+	if p.node.LargeCluster {
+		comment = ""
+	}
+	addresses, chains := p.endpointNames(p.pf.Choice.Reachable)
+	for i, e := range p.pf.Choice.Reachable {
+		chain := "nat/" + chains[i]
+		p.rule(chain, 0, "", comment, "-s ", e.Addr.Addr().String(), " -j KUBE-MARK-MASQ")
+		if p.pf.Frontends[0].Affinity > 0 {
+			p.rule(chain, 1, "", comment, "-m recent --name ", chains[i], " --set ", p.match, " -j DNAT --to-destination ", addresses[i])
+		} else {
+			p.rule(chain, 1, "", comment, p.match, " -j DNAT --to-destination ", addresses[i])
+		}
+	}
+}
+
+// endpointNames returns addresses and chain names of the endpoints.
+func (p *port) endpointNames(endpoints []service.Endpoint) (addresses, chains []string) {
+	both := make([]string, 2*len(endpoints))
+	addresses, chains = both[:len(endpoints)], both[len(endpoints):]
+	for i, e := range endpoints {
+		addresses[i] = e.Addr.String()
+		chains[i] = chainOf(endpointChain) + hash(p.name, string(p.pf.Port.Protocol), addresses[i])
+	}
+	return addresses, chains
+}
+
+// Texts of 1/n for the sizes that Services usually have.
+var probabilities = func() (out [128]string) {
+	for n := 1; n < len(out); n++ {
+		out[n] = fmt.Sprintf("%0.10f", 1/float64(n))
+	}
+	return out
+}()
+
+func probability(n int) string {
+	if n < len(probabilities) {
+		return probabilities[n]
+	}
+	return fmt.Sprintf("%0.10f", 1/float64(n))
+}

@@ -23,10 +23,28 @@ func (w *Want) Conflicts() []Conflict {
 	for _, list := range w.conflicts {
 		out = append(out, list...)
 	}
-	slices.SortFunc(out, func(a, b Conflict) int {
-		return cmp.Or(a.Key.Compare(b.Key), a.Loser.Compare(b.Loser))
-	})
+	slices.SortFunc(out, Conflict.compare)
 	return out
+}
+
+func (c Conflict) compare(o Conflict) int {
+	return cmp.Or(c.Key.Compare(o.Key), c.Loser.Compare(o.Loser), c.Winner.Compare(o.Winner))
+}
+
+// conflictNews compares sorted lists. A loser that now loses its key to another
+// has not settled.
+func conflictNews(old, now []Conflict) (lost, settled []Conflict) {
+	for _, c := range now {
+		if _, known := slices.BinarySearchFunc(old, c, Conflict.compare); !known {
+			lost = append(lost, c)
+		}
+	}
+	for _, c := range old {
+		if !slices.ContainsFunc(now, func(o Conflict) bool { return o.Key == c.Key && o.Loser.Name == c.Loser.Name }) {
+			settled = append(settled, c)
+		}
+	}
+	return lost, settled
 }
 
 func (w *Want) noteConflicts(name string, list []Conflict) {

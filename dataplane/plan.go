@@ -20,7 +20,8 @@ type Change struct {
 	// Exists tells whether the kernel is believed to have the container, Remove
 	// whether it is to go. A keyed container never goes.
 	Exists, Remove bool
-	// Lines is the complete wanted content in key order, without claims.
+	// Lines is the complete wanted content in key order, without claims. A keyed
+	// container may come without.
 	Lines []Object
 
 	Created  []Object
@@ -92,6 +93,14 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 	var p Plan
 	for _, name := range names {
 		c := w.dirty[name]
+		if c.indexed() {
+			if ch, differs, known := w.changedOf(c, held); known {
+				if differs {
+					p.Changes = append(p.Changes, ch)
+				}
+				continue
+			}
+		}
 		before, _ := compose(c, c.believed)
 		after, _ := compose(c, c.wanted(held))
 		if ch, differs := changeOf(name, before, after); differs {

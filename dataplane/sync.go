@@ -23,6 +23,7 @@ type Sync struct {
 	// has of them.
 	held map[string]*Rejection
 	kept map[string]*Rejection // containers that the kernel does not let go
+	told []Conflict            // those in force at the last Report
 }
 
 // Report says what one Apply or Reconcile did.
@@ -34,6 +35,10 @@ type Report struct {
 	// kernel refuses it. They are tried again when they change and at every
 	// Reconcile.
 	Rejected []Rejection
+	// Lost are the conflicts that began since the last Report: keys that their
+	// loser does not get. Settled are those that ended since: the loser has the
+	// key now, or asks for it no more. Sync.Conflicts has all that are in force.
+	Lost, Settled []Conflict
 }
 
 // Rejection is an owner held back because the kernel refused its objects. Owner
@@ -118,6 +123,9 @@ func (s *Sync) write(ctx context.Context) (Report, error) {
 		}
 		return a.Key.Compare(b.Key)
 	})
+	now := s.want.Conflicts()
+	r.Lost, r.Settled = conflictNews(s.told, now)
+	s.told = now
 	if err != nil {
 		return r, fmt.Errorf("dataplane: write: %w", err)
 	}

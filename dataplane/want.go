@@ -46,6 +46,7 @@ func (p part) equal(o part) bool {
 
 type container struct {
 	name   string
+	index  *index  // nil while there are few owners
 	parts  partSet // by owner; never an empty part
 	before partSet // believed to be in the kernel, by owner, where it differs
 }
@@ -185,6 +186,13 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	} else {
 		c.parts.put(owner, now)
 	}
+	contends := c.parts.len() > 1
+	switch {
+	case c.index != nil:
+		contends = c.index.exchange(old, now)
+	case c.parts.len() >= indexFrom:
+		c.index = newIndex(c)
+	}
 	if old.equal(now) {
 		return false
 	}
@@ -195,7 +203,7 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	case before.equal(now):
 		c.before.remove(owner)
 	}
-	if c.parts.len() > 1 || w.conflicts[c.name] != nil {
+	if contends || w.conflicts[c.name] != nil {
 		w.unchecked[c.name] = c
 	}
 	w.settle(c)

@@ -1,0 +1,283 @@
+package dataplane
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+)
+
+// Containers of many owners have an index from key to who asks for it, so that
+// the cost of a change follows the change and not the owners. Tests lower these.
+var (
+	// indexFrom is how many owners a container has when its index is made.
+	indexFrom = 16
+	// indexShare is how many owners there must be for each that changed: with
+	// fewer it is as fast to look at all.
+	indexShare = 4
+)
+
+// index counts who asks for each key, by a hash of the key. Two keys with one
+// hash make a question slower and not wrong.
+type index struct {
+	seed maphash.Seed
+	keys map[uint64]asked
+}
+
+// asked is about the wanted parts: how many have a key, and the one of the owner
+// with precedence, nil when that is not known.
+type asked struct {
+	first *holding
+	n     int32
+}
+
+func newIndex(c *container) *index {
+	x := &index{seed: maphash.MakeSeed(), keys: make(map[uint64]asked, c.parts.len())}
+	c.parts.each(func(_ string, p part) { x.exchange(part{}, p) })
+	return x
+}
+
+func (x *index) hash(k Key) uint64 {
+	return maphash.String(x.seed, k.Name) ^ uint64(k.Rank)*0x9e3779b97f4a7c15
+}
+
+// exchange puts now in the place of old, both of one owner. It tells whether the
+// owner may ask for a key otherwise than somebody else does.
+func (x *index) exchange(old, now part) (contends bool) {
+	a, b := old.objects(), now.objects()
+	for len(a) > 0 || len(b) > 0 {
+		order := 0
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		default:
+			order = compareInContainer(a[0].Key, b[0].Key)
+		}
+		switch {
+		case order < 0:
+			x.gone(a[0].Key, old.of)
+			a = a[1:]
+		case order > 0:
+			contends = x.come(b[0], now.of) || contends
+			b = b[1:]
+		default:
+			contends = x.stay(a[0], b[0], old.of, now.of) || contends
+			a, b = a[1:], b[1:]
+		}
+	}
+	return contends
+}
+
+func (x *index) gone(k Key, old *holding) {
+	h := x.hash(k)
+	e := x.keys[h]
+	e.n--
+	if e.first == old {
+		e.first = nil
+	}
+	if e.n == 0 {
+		delete(x.keys, h)
+		return
+	}
+	x.keys[h] = e
+}
+
+func (x *index) come(o Object, now *holding) (contends bool) {
+	h := x.hash(o.Key)
+	e := x.keys[h]
+	e.n++
+	contends = e.n > 1 && (e.first == nil || e.first.bodyOf(o.Key) != o.Body)
+	if e.n == 1 || (e.first != nil && now.owner.Compare(e.first.owner) < 0) {
+		e.first = now
+	}
+	x.keys[h] = e
+	return contends
+}
+
+func (x *index) stay(was, is Object, old, now *holding) (contends bool) {
+	h := x.hash(is.Key)
+	e := x.keys[h]
+	contends = e.n > 1 && (was.Body != is.Body || old.owner.Compare(now.owner) != 0)
+	switch {
+	case e.n == 1:
+		e.first = now
+	case e.first == old && old.owner.Compare(now.owner) >= 0:
+		e.first = now
+	case e.first == old:
+		e.first = nil // younger than it was
+	case e.first != nil && now.owner.Compare(e.first.owner) < 0:
+		e.first = now
+	}
+	x.keys[h] = e
+	return contends
+}
+
+// bodyOf returns what a holding asks for under a key, empty when it does not.
+func (h *holding) bodyOf(k Key) string {
+	i, found := slices.BinarySearchFunc(h.objects, k, func(o Object, k Key) int { return o.Key.Compare(k) })
+	if !found {
+		return ""
+	}
+	return h.objects[i].Body
+}
+
+func compareInContainer(a, b Key) int {
+	if a.Rank != b.Rank {
+		return cmp.Compare(a.Rank, b.Rank)
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// indexed tells whether the index is worth asking: then some owner did not change,
+// so that the container is there before and after.
+func (c *container) indexed() bool {
+	return c.index != nil && c.before.len()*indexShare < c.parts.len()
+}
+
+// changedOf computes the change of a container from the keys that changed owners
+// have or had. It is false when only a look at all parts can tell: a container
+// that is written as a whole is needed as a whole.
+func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, differs, known bool) {
+	var before, after, current []claim
+	add := func(list *[]claim, p part) {
+		objects := p.objects()
+		for i := range objects {
+			*list = append(*list, claim{&objects[i], &p.of.owner})
+		}
+	}
+	someHeld := false
+	c.before.each(func(owner string, p part) {
+		now, _ := c.parts.get(owner)
+		add(&before, p)
+		add(&current, now)
+		if held(owner) {
+			add(&after, p)
+			someHeld = true
+		} else {
+			add(&after, now)
+		}
+	})
+	for _, list := range [][]claim{before, after, current} {
+		slices.SortFunc(list, compareClaims)
+	}
+	if !someHeld {
+		after = current
+	}
+	ch = Change{Container: c.name, Exists: true}
+	for len(before) > 0 || len(after) > 0 {
+		k := lesserKey(before, after)
+		var old, now claim
+		old, before = takeKey(before, k)
+		now, after = takeKey(after, k)
+		var changed int
+		changed, current = countKey(current, k)
+		if old.object != nil && now.object != nil && old.object.Body == now.object.Body && *old.owner == *now.owner {
+			continue
+		}
+		if stays, there := c.stable(k, changed); there {
+			old, now = better(old, stays), better(now, stays)
+		}
+		ch.note(old.object, now.object)
+	}
+	differs = len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0
+	ch.Keyed = isKeyed(ch.Created) || isKeyed(ch.Deleted) || (len(ch.Replaced) > 0 && ch.Replaced[0].New.Key.Rank < 0)
+	return ch, differs, ch.Keyed || !differs
+}
+
+func compareClaims(a, b claim) int {
+	return cmp.Or(compareInContainer(a.object.Key, b.object.Key), a.owner.Compare(*b.owner))
+}
+
+func lesserKey(a, b []claim) Key {
+	switch {
+	case len(a) == 0:
+		return b[0].object.Key
+	case len(b) == 0 || compareInContainer(a[0].object.Key, b[0].object.Key) < 0:
+		return a[0].object.Key
+	}
+	return b[0].object.Key
+}
+
+// takeKey returns the first claim of a key, if any, and what comes after the key.
+func takeKey(list []claim, k Key) (first claim, rest []claim) {
+	if len(list) > 0 && list[0].object.Key == k {
+		first = list[0]
+	}
+	_, rest = countKey(list, k)
+	return first, rest
+}
+
+// countKey counts the claims of a key, passing over lesser keys.
+func countKey(list []claim, k Key) (n int, rest []claim) {
+	for len(list) > 0 {
+		order := compareInContainer(list[0].object.Key, k)
+		if order > 0 {
+			break
+		}
+		if order == 0 {
+			n++
+		}
+		list = list[1:]
+	}
+	return n, list
+}
+
+func better(a, b claim) claim {
+	if a.object == nil || b.owner.Compare(*a.owner) < 0 {
+		return b
+	}
+	return a
+}
+
+// stable finds the best claim of a key among the owners that did not change; of
+// those that did, so many ask for it.
+func (c *container) stable(k Key, changed int) (claim, bool) {
+	e := c.index.keys[c.index.hash(k)]
+	if int(e.n) <= changed {
+		return claim{}, false
+	}
+	if e.first != nil {
+		name := e.first.owner.Name
+		if _, changes := c.before.get(name); !changes {
+			if p, ok := c.parts.get(name); ok {
+				if o := p.find(k); o != nil {
+					return claim{o, &p.of.owner}, true
+				}
+			}
+		}
+	}
+	var best claim
+	c.parts.each(func(owner string, p part) {
+		if _, changes := c.before.get(owner); changes {
+			return
+		}
+		if o := p.find(k); o != nil {
+			best = better(best, claim{o, &p.of.owner})
+		}
+	})
+	return best, best.object != nil
+}
+
+func (p part) find(k Key) *Object {
+	objects := p.objects()
+	i, found := slices.BinarySearchFunc(objects, k, func(o Object, k Key) int { return compareInContainer(o.Key, k) })
+	if !found {
+		return nil
+	}
+	return &objects[i]
+}
+
+// note adds what happens to one key. A claim writes nothing.
+func (ch *Change) note(old, now *Object) {
+	was, is := old != nil && !isClaim(*old), now != nil && !isClaim(*now)
+	switch {
+	case was && !is && old.Key.Rank != Ensured:
+		ch.Deleted = append(ch.Deleted, *old)
+	case is && !was:
+		ch.Created = append(ch.Created, *now)
+	case is && old.Body != now.Body:
+		ch.Replaced = append(ch.Replaced, Replacement{*old, *now})
+	}
+}

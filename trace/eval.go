@@ -204,13 +204,16 @@ func (r *run) port(side netfilter.Side, rng netfilter.PortRange) value {
 	if p.sport != 0 {
 		return is(rng.Contains(p.sport))
 	}
-	switch {
-	case rng.First <= ephemeral.First && rng.Last >= ephemeral.Last:
-		r.assumed.add("the source port is one of 32768-60999")
-		return is(true)
-	case rng.Last < ephemeral.First || rng.First > ephemeral.Last:
-		r.assumed.add("the source port is one of 32768-60999")
-		return is(false)
+	from := ephemeral
+	if p.drawn != (netfilter.PortRange{}) {
+		from = p.drawn
+	}
+	all := rng.First <= from.First && rng.Last >= from.Last
+	if all || rng.Last < from.First || rng.First > from.Last {
+		if from == ephemeral {
+			r.assumed.add("the source port is one of 32768-60999")
+		}
+		return is(all)
 	}
 	return value{truth: maybe, key: fmt.Sprint("sport ", rng), why: "the source port was not given"}
 }

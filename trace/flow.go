@@ -63,8 +63,9 @@ func hasPorts(proto uint8) bool {
 
 // packet is the packet at one moment of the walk.
 type packet struct {
-	src, dst     netip.Addr // src is invalid while a masquerade address is not known
-	sport, dport uint16     // 0: not known
+	src, dst     netip.Addr          // src is invalid while a masquerade address is not known
+	sport, dport uint16              // 0: not known
+	drawn        netfilter.PortRange // what the kernel drew sport from, if it did
 	proto        uint8
 	mark         uint32
 	ttl          int

@@ -51,6 +51,7 @@ var judgedCases = []judged{
 	{name: "an own IPv4 address is not unicast", rules: "*filter\n-A INPUT -m addrtype --dst-type UNICAST\n-A INPUT -m addrtype --dst-type LOCAL\nCOMMIT\n", flow: packet("192.0.2.9", "192.0.2.1", 80, nil), verdict: trace.Input, table: "filter", path: "INPUT:2"},
 	{name: "IPv6 loopback masquerades as itself", rules: six + "*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", flow: packet("::1", "::1", 80, nil), verdict: trace.Input, src: "::1"},
 	{name: "an echo request's port is its type", rules: "*filter\n-A FORWARD -m conntrack --ctorigdstport 80\n-A FORWARD -m conntrack --ctorigdstport 2048\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 0, echo), verdict: trace.Forwarded, table: "filter", path: "FORWARD:2"},
+	{name: "a source port that was drawn may be any", rules: "*nat\n-A POSTROUTING -j MASQUERADE --random-fully\nCOMMIT\n*filter\n-A INPUT -p tcp -m tcp --sport 1024:\n-A INPUT -p tcp -m tcp --sport :1023\nCOMMIT\n", flow: packet("127.0.0.1", "192.0.2.1", 80, nil), verdict: trace.Input, table: "filter", path: "INPUT:1"},
 }
 
 func TestJudged(t *testing.T) {

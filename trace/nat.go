@@ -262,10 +262,27 @@ func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 	if addr != p.src || port != p.sport {
 		r.ct.snat = true
 	}
+	if port == 0 && p.sport != 0 {
+		p.drawn = drawnFrom(t.Ports, p.sport)
+	}
 	p.src, p.sport = addr, port
 	r.ct.answer.Dst, r.ct.answer.DstPort = addr, port
 	r.ct.snatSet = true
 	return natSet
+}
+
+// drawnFrom is where the kernel draws a new source port from: the range of the
+// rule, else that of ports with the same rights.
+func drawnFrom(rule netfilter.PortRange, old uint16) netfilter.PortRange {
+	switch {
+	case rule != netfilter.PortRange{}:
+		return rule
+	case old < 512:
+		return netfilter.PortRange{First: 1, Last: 511}
+	case old < 1024:
+		return netfilter.PortRange{First: 600, Last: 1023}
+	}
+	return netfilter.PortRange{First: 1024, Last: 65535}
 }
 
 // masqueradeAddr is the address of the output interface towards the next hop.

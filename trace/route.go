@@ -55,6 +55,11 @@ func (r *run) routeIn() {
 		r.decision = "routed: " + addrsText(r.pkt.dst, route.Via, route.Dev)
 		r.toForward(route)
 	case netfilter.RouteUnreachable, netfilter.RouteProhibit:
+		if r.pkt.dst.Is6() && r.ct.dnat && r.onBridgePort() {
+			// br_netfilter routes what it has translated, and does not answer.
+			r.end(Dropped, "the route to "+dst+" is "+route.Type.String()+": br_netfilter discards the packet without an answer")
+			return
+		}
 		r.end(Rejected, "the route to "+dst+" is "+route.Type.String()+": the host answers with an ICMP error")
 	case netfilter.RouteBlackhole:
 		r.end(Dropped, "the route to "+dst+" is a blackhole")

@@ -98,15 +98,17 @@ func (r *run) connMark(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfil
 		r.step(c, n, rule, ActContinue, "CONNMARK", "the packet has no conntrack entry")
 		return
 	}
+	packet, connection := r.pkt.mark, r.ct.mark
 	switch t.Op {
 	case netfilter.ConnMarkSet:
-		r.ct.mark = r.ct.mark&^t.CTMask ^ t.Value
+		connection = connection&^t.CTMask ^ t.Value
 	case netfilter.ConnMarkSave:
-		r.ct.mark = r.ct.mark&^t.CTMask ^ r.pkt.mark&t.NFMask
+		connection = connection&^t.CTMask ^ packet&t.NFMask
 	case netfilter.ConnMarkRestore:
-		r.pkt.mark = r.pkt.mark&^t.NFMask ^ r.ct.mark&t.CTMask
+		packet = packet&^t.NFMask ^ connection&t.CTMask
 	}
-	r.step(c, n, rule, ActContinue, "CONNMARK", fmt.Sprintf("connection mark 0x%x, packet mark 0x%x", r.ct.mark, r.pkt.mark))
+	r.step(c, n, rule, ActContinue, "CONNMARK", fmt.Sprintf("connection mark 0x%x, packet mark 0x%x", connection, packet))
+	r.pkt.mark, r.ct.mark = packet, connection
 }
 
 // queue: a program decides, unless none listens and bypass accepts.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"portolan/netfilter"
 	"portolan/service"
@@ -115,6 +116,9 @@ func (s *sender) flow(p probe) trace.Flow {
 	f := trace.Flow{Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Proto: p.proto, TTL: p.ttl, TCPFlags: p.flags}
 	if p.proto == netfilter.ICMP || p.proto == netfilter.ICMPv6 {
 		f.SrcPort, f.DstPort = 0, 0
+	}
+	if strings.HasPrefix(p.from, "there") || p.from == stranger2 {
+		f.TTL-- // by the other node
 	}
 	port, here := s.w.ports[p.from]
 	switch {

@@ -13,11 +13,11 @@ import (
 
 // evidence is what was seen of one probe.
 type evidence struct {
-	events  []event
-	left    []frame // it left the judged node, by an interface other than lo
-	arrived []frame // it came to the host it is addressed to
-	local   bool    // a socket of the judged node answered it
-	refused []frame // an error or a reset about it came back
+	events    []event
+	left      []frame    // it left the judged node, by an interface other than lo
+	arrived   []frame    // it came to the host it is addressed to
+	delivered []sighting // a socket of the judged node got it
+	refused   []frame    // an error or a reset about it came back
 }
 
 // ears is the time without a packet after which all are taken to have arrived. The
@@ -38,7 +38,6 @@ func (w *world) listen(book map[uint32]*evidence, quiet int) error {
 		}
 		return e
 	}
-	buffer := make([]byte, 256)
 	var watched []unix.PollFd
 	for _, s := range w.stations {
 		watched = append(watched, unix.PollFd{Fd: int32(s.packet), Events: unix.POLLIN})
@@ -60,15 +59,12 @@ func (w *world) listen(book map[uint32]*evidence, quiet int) error {
 			}
 			some = some || more
 		}
-		for _, fd := range w.datagrams {
-			for n := 0; n >= 0; {
-				var got sighting
-				if n, _, err = unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT); n > 0 {
-					if got.readPayload(buffer[:n]); got.role == itself {
-						of(got.id).local, some = true, true
-					}
-				}
+		for _, server := range w.servers {
+			more, err := server.drain(func(got sighting) { of(got.id).delivered = append(of(got.id).delivered, got) })
+			if err != nil {
+				return err
 			}
+			some = some || more
 		}
 		if some {
 			continue
@@ -87,8 +83,6 @@ func (e *evidence) add(f frame, w *world) {
 		e.left = append(e.left, f)
 	case f.role == itself && f.at != judged && !f.out && f.here:
 		e.arrived = append(e.arrived, f)
-	case f.role == reply && f.at == judged && (f.out || lo):
-		e.local = true
 	case f.role == refuse && !f.out && (lo || f.at != judged):
 		e.refused = append(e.refused, f)
 	}
@@ -101,6 +95,7 @@ type fact struct {
 	sport    uint16
 	dport    uint16
 	who      []string // hosts that got it
+	unheard  bool     // a rule rejects it, but the error did not come to the sender
 }
 
 func (f fact) String() string {
@@ -114,10 +109,10 @@ func (f fact) String() string {
 	return text
 }
 
-// fact decides. Only what a packet did counts; the rule trace is asked in one case:
-// when an error comes back, whether a rule sent it or the host to which the packet
-// was delivered.
-func (e *evidence) fact(p probe, delivered bool) fact {
+// fact decides. Only what the packet did counts, but for one case: when no error
+// comes back, the rule trace tells whether a rule rejected the packet all the same,
+// since foreign rules and routes may stop the error, too.
+func (e *evidence) fact(p probe, r ruleset, way []moment) fact {
 	var out fact
 	see := func(s sighting) { out.src, out.dst, out.sport, out.dport = s.src, s.dst, s.sport, s.dport }
 	for _, f := range e.arrived {
@@ -129,16 +124,17 @@ func (e *evidence) fact(p probe, delivered bool) fact {
 		if out.verdict = trace.Forwarded; p.from == judged {
 			out.verdict = trace.Output
 		}
-	case e.local:
+	case len(e.delivered) > 0:
 		out.verdict = trace.Input
-		if n := len(e.events); n > 0 {
-			see(e.events[n-1].seen)
+		got := e.delivered[len(e.delivered)-1]
+		if !got.dst.IsValid() && len(way) > 0 { // IPv6, see server
+			got.dst = way[len(way)-1].event.seen.dst
 		}
-	case delivered && (len(e.refused) > 0 || p.mute()):
-		out.verdict = trace.Input
-		see(e.events[len(e.events)-1].seen)
+		see(got)
 	case len(e.refused) > 0 && !e.refused[0].expired():
 		out.verdict = trace.Rejected
+	case len(e.refused) == 0 && r.refusing(netfilter.FamilyOf(p.dst), way):
+		out.verdict, out.unheard = trace.Rejected, true
 	default:
 		out.verdict = trace.Dropped
 	}
@@ -147,9 +143,3 @@ func (e *evidence) fact(p probe, delivered bool) fact {
 
 // expired tells whether an error is about the TTL.
 func (f frame) expired() bool { return f.kind == 11 && f.proto == 1 || f.kind == 3 && f.proto == 58 }
-
-// mute tells whether nobody answers to a probe: resets, and what a listener throws
-// away.
-func (p probe) mute() bool {
-	return p.proto == netfilter.TCP && (p.flags&netfilter.RST != 0 || p.flags&(netfilter.SYN|netfilter.FIN) == netfilter.SYN|netfilter.FIN)
-}

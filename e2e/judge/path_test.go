@@ -121,21 +121,17 @@ func pathOf(list []moment) (out path) {
 	return out
 }
 
-// delivered tells whether a packet's way goes through INPUT to its end.
-func (r ruleset) delivered(f netfilter.Family, way []moment) bool {
-	if len(way) == 0 || way[len(way)-1].hook != netfilter.Input {
+// refusing tells whether a packet's way ends at a rule that rejects it.
+func (r ruleset) refusing(f netfilter.Family, way []moment) bool {
+	if len(way) == 0 {
 		return false
 	}
-	end := way[len(way)-1].place
-	rule := r.rule(f, end)
+	rule := r.rule(f, way[len(way)-1].place)
 	if rule == nil {
-		return r.chain(f, end.table, end.chain).Policy != netfilter.PolicyDrop
-	}
-	switch rule.Target.(type) {
-	case netfilter.Drop, netfilter.Reject:
 		return false
 	}
-	return true
+	_, is := rule.Target.(netfilter.Reject)
+	return is
 }
 
 // compare tells in what the moments of the kernel differ from the steps of the

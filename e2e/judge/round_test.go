@@ -192,7 +192,10 @@ func (r *round) probe() (p probe, from string) {
 	}
 	p, from = r.toService()
 	if g.chance(4) {
-		p.ttl = uint8(1 + g.IntN(2))
+		p.ttl = uint8(2 + g.IntN(2))
+		if from == judged || r.w.ports[from] != "" {
+			p.ttl--
+		}
 	}
 	return p, from
 }

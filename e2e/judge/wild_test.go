@@ -45,7 +45,7 @@ func together(matches, target string) string {
 func (g generator) matches(s *sheet, hook netfilter.Hook, table string) string {
 	var out []string
 	if g.chance(60) {
-		out = append(out, g.protocol(s))
+		out = append(out, g.protocol(s, hook))
 	}
 	if g.chance(50) {
 		out = append(out, g.address(s))
@@ -67,26 +67,29 @@ func (g generator) port() string {
 	return one(g, fmt.Sprint(n), fmt.Sprint(n), fmt.Sprintf("%d:%d", n, n+g.IntN(5000)), fmt.Sprintf(":%d", n), fmt.Sprintf("%d:", n))
 }
 
-func (g generator) protocol(s *sheet) string {
-	switch g.IntN(8) {
-	case 0:
+func (g generator) protocol(s *sheet, hook netfilter.Hook) string {
+	p := one(g, "tcp", "udp")
+	// A packet of the node to itself may come back with a port that was drawn.
+	sport := hook != netfilter.Prerouting && hook != netfilter.Input
+	switch k := g.IntN(9); {
+	case k == 0:
 		return "-p tcp"
-	case 1:
+	case k == 1:
 		return "! -p udp"
-	case 2:
-		p := one(g, "tcp", "udp")
-		return fmt.Sprintf("-p %s -m multiport %s--%s %d,%d:%d", p, g.not(), one(g, "dports", "ports", "sports"), one(g, 80, 53), 8000, one(g, 8100, 40000))
-	case 3:
-		return "-p tcp -m tcp " + one(g, "--syn", "! --syn", "--tcp-flags SYN,ACK,FIN,RST ACK", "--tcp-flags FIN,RST NONE", "! --tcp-flags ALL SYN")
-	case 4:
-		return s.v("-p icmp -m icmp --icmp-type 8", "-p ipv6-icmp -m icmp6 --icmpv6-type 128")
-	case 5:
-		p := one(g, "tcp", "udp")
+	case k == 2 && sport:
+		return fmt.Sprintf("-p %s -m multiport %s--%s %d,%d:%d", p, g.not(), one(g, "ports", "sports"), one(g, 80, 53), 8000, one(g, 8100, 40000))
+	case k == 3 && sport:
 		return fmt.Sprintf("-p %s -m %s %s--sport %s", p, p, g.not(), one(g, "10000:14000", "12000:", ":11000"))
-	default:
-		p := one(g, "tcp", "udp")
-		return fmt.Sprintf("-p %s -m %s %s--dport %s", p, p, g.not(), g.port())
+	case k == 2, k == 3:
+		return fmt.Sprintf("-p %s -m multiport %s--dports %d,%d:%d", p, g.not(), one(g, 80, 53), 8000, one(g, 8100, 40000))
+	case k == 4:
+		return "-p tcp -m tcp " + one(g, "--syn", "! --syn", "--tcp-flags SYN,ACK,FIN,RST ACK", "--tcp-flags FIN,RST NONE", "! --tcp-flags ALL SYN")
+	case k == 5:
+		return s.v("-p icmp -m icmp --icmp-type 8", "-p ipv6-icmp -m icmp6 --icmpv6-type 128")
+	case k == 6:
+		return fmt.Sprintf("-p %s ", p) + s.v("-m u32 --u32 \"0>>22&0x3C@0&0xFFFF=53:80\"", "-m u32 --u32 \"40&0xFFFF=53:80\"")
 	}
+	return fmt.Sprintf("-p %s -m %s %s--dport %s", p, p, g.not(), g.port())
 }
 
 func (g generator) address(s *sheet) string {
@@ -129,7 +132,6 @@ func (g generator) match(s *sheet, hook netfilter.Hook, table string) string {
 		fmt.Sprintf("-m set %s--match-set J%d-nets %s", g.not(), s.family, one(g, "src", "dst")),
 		"-m policy --pol none --dir " + one(g, "in", "in"),
 		"-m recent --name wild --rsource --" + one(g, "set", "rcheck"),
-		s.v("-m u32 --u32 \"0>>22&0x3C@0&0xFFFF=53:80\"", "-m u32 --u32 \"40&0xFFFF=53:80\""),
 	}
 	switch hook {
 	case netfilter.Prerouting, netfilter.Input, netfilter.Forward:

@@ -46,16 +46,15 @@ var moreClients = []netip.Addr{netip.MustParseAddr("192.0.2.201"), netip.MustPar
 // does comes back, with the kernel's rule trace of the judged node.
 type world struct {
 	*lab.Lab
-	variant   lab.Variant
-	node      *lab.Node
-	stations  map[string]*station
-	ports     map[string]string // pod -> its port on the bridge
-	devices   map[int]string    // interfaces of the judged node
-	trace     tracer
-	servers   []int // listening sockets of the judged node
-	datagrams []int // those of them that receive probes themselves
-	binary    string
-	dir       string
+	variant  lab.Variant
+	node     *lab.Node
+	stations map[string]*station
+	ports    map[string]string // pod -> its port on the bridge
+	devices  map[int]string    // interfaces of the judged node
+	trace    tracer
+	servers  []server // of the judged node
+	binary   string
+	dir      string
 }
 
 func topology() lab.Topology {
@@ -119,10 +118,16 @@ const neighbourRules = `-A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j
 -A PREROUTING -p ipv6-icmp -m icmp6 --icmpv6-type 136 -j ACCEPT`
 
 func (w *world) silence(ctx context.Context, h *lab.Host) error {
-	if err := w.restore(ctx, h, netfilter.IPv4, fmt.Sprintf(quietRules, "")); err != nil {
+	extra4, extra6 := "", neighbourRules
+	if h.Name == other {
+		// What it gets and is not for its pods it would send back.
+		extra4 += "-A PREROUTING -i eth0 ! -d 10.244.2.0/24 -j DROP"
+		extra6 += "\n-A PREROUTING -i eth0 ! -d fd00:244:2::/64 -j DROP"
+	}
+	if err := w.restore(ctx, h, netfilter.IPv4, fmt.Sprintf(quietRules, extra4)); err != nil {
 		return err
 	}
-	return w.restore(ctx, h, netfilter.IPv6, fmt.Sprintf(quietRules, neighbourRules))
+	return w.restore(ctx, h, netfilter.IPv6, fmt.Sprintf(quietRules, extra6))
 }
 
 // restore feeds rules to iptables-restore, which keeps what else there is.
@@ -178,32 +183,59 @@ func (w *world) findDevices() error {
 	return nil
 }
 
-// serve listens on the judged node where probes may arrive, so that it tells by an
-// answer that one did. UDP and TCP, all addresses.
+// serve opens sockets of the judged node that get what is delivered to it, behind
+// the last hook and whether or not anybody listens on the port.
 func (w *world) serve() error {
 	return w.node.Do(func() error {
-		for _, port := range podPorts {
-			for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
-				fd, err := unix.Socket(unix.AF_INET6, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-				if err != nil {
-					return err
-				}
-				w.servers = append(w.servers, fd)
-				if kind == unix.SOCK_DGRAM {
-					w.datagrams = append(w.datagrams, fd)
-				}
-				if err := unix.Bind(fd, &unix.SockaddrInet6{Port: int(port)}); err != nil {
-					return fmt.Errorf("judge: listen on %d: %w", port, err)
-				}
-				if kind == unix.SOCK_STREAM {
-					if err := unix.Listen(fd, 4096); err != nil {
-						return err
-					}
-				}
+		for _, kind := range []struct{ family, proto int }{
+			{unix.AF_INET, unix.IPPROTO_TCP}, {unix.AF_INET, unix.IPPROTO_UDP}, {unix.AF_INET, unix.IPPROTO_ICMP},
+			{unix.AF_INET6, unix.IPPROTO_TCP}, {unix.AF_INET6, unix.IPPROTO_UDP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6},
+		} {
+			fd, err := unix.Socket(kind.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, kind.proto)
+			if err != nil {
+				return fmt.Errorf("judge: socket for what is delivered: %w", err)
+			}
+			w.servers = append(w.servers, server{fd, kind.family == unix.AF_INET6, uint8(kind.proto)})
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, roomy); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+// server is a socket for one protocol of one family.
+type server struct {
+	fd    int
+	six   bool // without an IP header
+	proto uint8
+}
+
+// drain gives the probes that were delivered since the last call.
+func (s server) drain(add func(sighting)) (some bool, err error) {
+	buffer := make([]byte, 256)
+	for {
+		n, from, err := unix.Recvfrom(s.fd, buffer, 0)
+		if errors.Is(err, unix.EAGAIN) {
+			return some, nil
+		}
+		if err != nil {
+			return some, fmt.Errorf("judge: what is delivered: %w", err)
+		}
+		got := sighting{proto: s.proto}
+		if s.six {
+			got.readBody(buffer[:n])
+			if a, is := from.(*unix.SockaddrInet6); is {
+				got.src = netip.AddrFrom16(a.Addr)
+			}
+		} else {
+			got = read(buffer[:n])
+		}
+		if got.role == itself {
+			some = true
+			add(got)
+		}
+	}
 }
 
 func (w *world) end(t *testing.T) {
@@ -213,8 +245,8 @@ func (w *world) end(t *testing.T) {
 	for _, s := range w.stations {
 		s.close()
 	}
-	for _, fd := range w.servers {
-		unix.Close(fd)
+	for _, s := range w.servers {
+		unix.Close(s.fd)
 	}
 	if err := w.Lab.Close(); err != nil {
 		t.Error(err)

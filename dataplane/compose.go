@@ -3,7 +3,6 @@ package dataplane
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
 // Conflict is a key that two owners ask for with different bodies.
@@ -31,8 +30,8 @@ func (c Conflict) compare(o Conflict) int {
 	return cmp.Or(c.Key.Compare(o.Key), c.Loser.Compare(o.Loser), c.Winner.Compare(o.Winner))
 }
 
-// conflictNews compares sorted lists. A loser that now loses its key to another
-// has not settled.
+// conflictNews compares two lists of Conflicts. A loser that now loses its key to
+// another has not settled.
 func conflictNews(old, now []Conflict) (lost, settled []Conflict) {
 	for _, c := range now {
 		if _, known := slices.BinarySearchFunc(old, c, Conflict.compare); !known {
@@ -40,7 +39,11 @@ func conflictNews(old, now []Conflict) (lost, settled []Conflict) {
 		}
 	}
 	for _, c := range old {
-		if !slices.ContainsFunc(now, func(o Conflict) bool { return o.Key == c.Key && o.Loser.Name == c.Loser.Name }) {
+		i, _ := slices.BinarySearchFunc(now, c.Key, func(o Conflict, k Key) int { return o.Key.Compare(k) })
+		for i < len(now) && now[i].Key == c.Key && now[i].Loser.Name != c.Loser.Name {
+			i++
+		}
+		if i == len(now) || now[i].Key != c.Key {
 			settled = append(settled, c)
 		}
 	}
@@ -107,38 +110,51 @@ func compose(c *container, view func(owner string) part) ([]Object, []Conflict) 
 	return resolve(parts)
 }
 
+// resolve finds the winner of each key first and sorts what is left: many owners
+// may ask for one key.
 func resolve(parts []part) ([]Object, []Conflict) {
 	n := 0
 	for _, p := range parts {
-		n += int(p.to - p.from)
+		n = max(n, int(p.to-p.from))
 	}
+	type inContainer struct {
+		rank int
+		name string
+	}
+	winners := make(map[inContainer]int32, n)
 	claims := make([]claim, 0, n)
+	contended := false
 	for _, p := range parts {
 		objects := p.objects()
 		for i := range objects {
-			claims = append(claims, claim{&objects[i], &p.of.owner})
+			o := &objects[i]
+			key := inContainer{o.Key.Rank, o.Key.Name}
+			at, there := winners[key]
+			if !there {
+				winners[key] = int32(len(claims))
+				claims = append(claims, claim{o, &p.of.owner})
+				continue
+			}
+			contended = contended || claims[at].object.Body != o.Body
+			claims[at] = better(claims[at], claim{o, &p.of.owner})
 		}
 	}
-	slices.SortFunc(claims, func(a, b claim) int {
-		if a.object.Key.Rank != b.object.Key.Rank {
-			return cmp.Compare(a.object.Key.Rank, b.object.Key.Rank)
-		}
-		if order := strings.Compare(a.object.Key.Name, b.object.Key.Name); order != 0 {
-			return order
-		}
-		return a.owner.Compare(*b.owner)
-	})
-	out := make([]Object, 0, n)
 	var lost []Conflict
-	var winner Owner
-	for _, cl := range claims {
-		if last := len(out) - 1; last >= 0 && out[last].Key == cl.object.Key {
-			if out[last].Body != cl.object.Body {
-				lost = append(lost, Conflict{cl.object.Key, winner, *cl.owner})
+	if contended {
+		for _, p := range parts {
+			for _, o := range p.objects() {
+				w := claims[winners[inContainer{o.Key.Rank, o.Key.Name}]]
+				if o.Body != w.object.Body {
+					lost = append(lost, Conflict{o.Key, *w.owner, p.of.owner})
+				}
 			}
-			continue
 		}
-		out, winner = append(out, *cl.object), *cl.owner
+		slices.SortFunc(lost, func(a, b Conflict) int { return cmp.Or(a.Key.Compare(b.Key), a.Loser.Compare(b.Loser)) })
+	}
+	slices.SortFunc(claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
+	out := make([]Object, len(claims))
+	for i, c := range claims {
+		out[i] = *c.object
 	}
 	return out, lost
 }

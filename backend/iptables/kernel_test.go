@@ -128,7 +128,7 @@ func fill(t *testing.T, s *dataplane.Sync, b *Backend, node service.Node, servic
 
 // What was written is recognised: whatever the form of the rule, an observation
 // after the write finds nothing to write.
-func TestRoundTripThroughTheKernel(t *testing.T) {
+func TestInvariant5RestartWritesNothing(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
 		b := backendFor(tool)
 		node, services := everyShape(b.options.Family)
@@ -205,7 +205,7 @@ func foreignLines(text string) []string {
 
 // What is not ours and its order survive start, changes, repair and cleanup;
 // cleanup leaves nothing of ours and works twice.
-func TestForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
+func TestInvariant6ForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
 		must(t, tool.Restore(t.Context(), []byte(foreignFilter)))
 		before := foreignLines(save(t, tool))

@@ -153,7 +153,7 @@ func sections(text string) (out []string) {
 
 // Each table takes effect at its own COMMIT. A connection must never be
 // translated before protection is there, nor refused while it is translated.
-func TestOrderOfTables(t *testing.T) {
+func TestInvariant8ProtectionComesFirstAndGoesLast(t *testing.T) {
 	sc := newScene(t)
 	endpoints := sc.svc.Ports[0].Endpoints
 	for _, step := range []struct {

@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"portolan/service"
 )
 
 // What service decides from. A backend that reads one of these decides again;
@@ -43,4 +46,35 @@ func TestInvariant1BackendsDecideNothingAgain(t *testing.T) {
 	if read < 20 {
 		t.Errorf("only %d files of backends were read", read)
 	}
+}
+
+// The same input gives the same bytes, also from another Backend, in another
+// order, and from several goroutines.
+func TestInvariant4RenderIsDeterministic(t *testing.T) {
+	text := func(backwards bool) string {
+		b := New(Options{Family: service.IPv4, MasqueradeBit: 14, Nfacct: Counters{true, true}})
+		node, services := everyShape(service.IPv4)
+		if backwards {
+			slices.Reverse(services)
+		}
+		objects := b.Base(node)
+		for _, svc := range services {
+			more, err := b.Render(node, svc)
+			if err != nil {
+				t.Error(err)
+			}
+			objects = append(objects, more...)
+		}
+		return Text(objects)
+	}
+	want := text(false)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			if text(i%2 == 1) != want {
+				t.Errorf("run %d differs", i)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -185,6 +185,7 @@ func (l *loop) tell(r Result) {
 		l.log.Error("a Service is not programmed as it asks; what was known of it stays in force",
 			"service", name, "error", r.Refused[name])
 	}
+	l.tellConflicts(r.Report)
 	switch {
 	case r.Err != nil:
 		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.failures, "error", r.Err)...)
@@ -196,6 +197,24 @@ func (l *loop) tell(r Result) {
 	if l.options.Synced != nil {
 		l.options.Synced(r)
 	}
+}
+
+// tellConflicts names the Services that do not get an address they ask for, since
+// an older Service has it, and those that have got it now.
+func (l *loop) tellConflicts(r dataplane.Report) {
+	told := map[[2]string]bool{}
+	tell := func(level slog.Level, text string, list []dataplane.Conflict) {
+		for _, c := range list {
+			pair := [2]string{c.Winner.Name, c.Loser.Name}
+			if !told[pair] {
+				l.log.Log(context.Background(), level, text, "service", c.Loser.Name, "owner", c.Winner.Name, "rule", c.Key.Name)
+			}
+			told[pair] = true
+		}
+	}
+	tell(slog.LevelWarn, "two Services ask for one address and port; the older one has it", r.Lost)
+	clear(told)
+	tell(slog.LevelInfo, "a conflict of two Services about an address is over", r.Settled)
 }
 
 // render tells the sync what the Snapshot asks for. A Service that cannot be

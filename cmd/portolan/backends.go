@@ -42,27 +42,31 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger) (list [
 	if err != nil {
 		return nil, false, err
 	}
+	counters := map[service.Family]backend.Counters{}
+	for f, tool := range tools {
+		if counters[f], err = backend.EnsureCounters(ctx, tool); err != nil {
+			log.Info("some packets are not counted", "family", f, "reason", err)
+		}
+	}
+	blind := func(err error) { log.Error("what others do to the rules is noticed late", "error", err) }
 	watch, err := iptables.NewWatch(slices.Collect(maps.Values(tools))...)
 	if err != nil {
-		log.Error("what others do to the rules is noticed late", "error", err)
+		blind(err)
 	}
 	for _, f := range toolFamilies {
 		tool := tools[f.model]
 		if tool == nil {
 			continue
 		}
-		counters, err := backend.EnsureCounters(ctx, tool)
-		if err != nil {
-			log.Info("some packets are not counted", "family", f.model, "reason", err)
-		}
 		options := backend.Options{
 			Family:        f.model,
 			MasqueradeBit: c.MasqueradeBit,
 			RandomFully:   tool.RandomFully(),
-			Nfacct:        counters,
+			Nfacct:        counters[f.model],
 			LiberalTCP:    liberalTCP(),
 			Tool:          tool,
 			Watch:         watch,
+			Trouble:       blind,
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
 		list = append(list, agent.Family{Family: f.model, Backend: backend.New(options)})

@@ -15,8 +15,8 @@ type Conflict struct {
 // keys. A loser takes over when the winner stops asking.
 func (w *Want) Conflicts() []Conflict {
 	for name, c := range w.unchecked {
-		_, lost := compose(c, func(owner string) part { p, _ := c.parts.get(owner); return p })
-		w.noteConflicts(name, lost)
+		parts := c.collect(func(owner string) part { p, _ := c.parts.get(owner); return p })
+		w.noteConflicts(name, contestOf(parts).lost(parts))
 	}
 	var out []Conflict
 	for _, list := range w.conflicts {
@@ -81,82 +81,100 @@ func (c *container) believed(owner string) part {
 	return p
 }
 
+// compose merges the parts that view selects: objects in key order, claims
+// included, one for each key.
+func compose(c *container, view func(owner string) part) []Object {
+	parts := c.collect(view)
+	switch len(parts) {
+	case 0:
+		return nil
+	case 1:
+		return parts[0].objects()
+	}
+	return contestOf(parts).objects()
+}
+
+// collect lists the parts that view selects, in no order.
+func (c *container) collect(view func(owner string) part) []part {
+	parts := make([]part, 0, c.parts.len()+c.before.len())
+	add := func(owner string) {
+		if p := view(owner); !p.empty() {
+			parts = append(parts, p)
+		}
+	}
+	c.parts.each(func(owner string, _ part) { add(owner) })
+	c.before.each(func(owner string, _ part) {
+		if _, twice := c.parts.get(owner); !twice {
+			add(owner)
+		}
+	})
+	return parts
+}
+
 type claim struct {
 	object *Object
 	owner  *Owner
 }
 
-// compose merges the parts that view selects: objects in key order, claims
-// included, one for each key, and who lost.
-func compose(c *container, view func(owner string) part) ([]Object, []Conflict) {
-	var parts []part
-	collect := func(owner string) {
-		if p := view(owner); !p.empty() {
-			parts = append(parts, p)
-		}
-	}
-	c.parts.each(func(owner string, _ part) { collect(owner) })
-	c.before.each(func(owner string, _ part) {
-		if _, twice := c.parts.get(owner); !twice {
-			collect(owner)
-		}
-	})
-	switch len(parts) {
-	case 0:
-		return nil, nil
-	case 1:
-		return parts[0].objects(), nil
-	}
-	return resolve(parts)
+// contest is the winner of each key. It is found before anything is sorted: many
+// owners may ask for one key.
+type contest struct {
+	winners map[inContainer]int32 // place in claims
+	claims  []claim
+	real    bool // some loser asks for something else than the winner
 }
 
-// resolve finds the winner of each key first and sorts what is left: many owners
-// may ask for one key.
-func resolve(parts []part) ([]Object, []Conflict) {
-	n := 0
-	for _, p := range parts {
-		n = max(n, int(p.to-p.from))
-	}
-	type inContainer struct {
-		rank int
-		name string
-	}
-	winners := make(map[inContainer]int32, n)
-	claims := make([]claim, 0, n)
-	contended := false
+type inContainer struct {
+	rank int
+	name string
+}
+
+func contestOf(parts []part) *contest {
+	c := &contest{winners: make(map[inContainer]int32, len(parts)), claims: make([]claim, 0, len(parts))}
 	for _, p := range parts {
 		objects := p.objects()
 		for i := range objects {
 			o := &objects[i]
 			key := inContainer{o.Key.Rank, o.Key.Name}
-			at, there := winners[key]
+			at, there := c.winners[key]
 			if !there {
-				winners[key] = int32(len(claims))
-				claims = append(claims, claim{o, &p.of.owner})
+				c.winners[key] = int32(len(c.claims))
+				c.claims = append(c.claims, claim{o, &p.of.owner})
 				continue
 			}
-			contended = contended || claims[at].object.Body != o.Body
-			claims[at] = better(claims[at], claim{o, &p.of.owner})
+			c.real = c.real || c.claims[at].object.Body != o.Body
+			c.claims[at] = better(c.claims[at], claim{o, &p.of.owner})
 		}
+	}
+	return c
+}
+
+// objects sorts the winners; the contest is over then.
+func (c *contest) objects() []Object {
+	slices.SortFunc(c.claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
+	out := make([]Object, len(c.claims))
+	for i, cl := range c.claims {
+		out[i] = *cl.object
+	}
+	return out
+}
+
+// lost lists who does not get what it asks for, in the order of keys.
+func (c *contest) lost(parts []part) []Conflict {
+	if !c.real {
+		return nil
 	}
 	var lost []Conflict
-	if contended {
-		for _, p := range parts {
-			for _, o := range p.objects() {
-				w := claims[winners[inContainer{o.Key.Rank, o.Key.Name}]]
-				if o.Body != w.object.Body {
-					lost = append(lost, Conflict{o.Key, *w.owner, p.of.owner})
-				}
+	for _, p := range parts {
+		for _, o := range p.objects() {
+			w := c.claims[c.winners[inContainer{o.Key.Rank, o.Key.Name}]]
+			if o.Body != w.object.Body {
+				lost = append(lost, Conflict{o.Key, *w.owner, p.of.owner})
 			}
 		}
-		slices.SortFunc(lost, func(a, b Conflict) int { return cmp.Or(a.Key.Compare(b.Key), a.Loser.Compare(b.Loser)) })
 	}
-	slices.SortFunc(claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
-	out := make([]Object, len(claims))
-	for i, c := range claims {
-		out[i] = *c.object
-	}
-	return out, lost
+	slices.SortFunc(lost, Conflict.compare)
+	return lost
 }
 
 // ownerOf returns who is behind an object of the view, false for nobody.

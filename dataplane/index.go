@@ -10,7 +10,7 @@ import (
 // Containers of many owners have an index from key to who asks for it, so that
 // the cost of a change follows the change and not the owners. Tests lower these.
 var (
-	// indexFrom is how many owners a container has when its index is made.
+	// indexFrom is how many owners a container has that gets an index.
 	indexFrom = 16
 	// indexShare is how many owners there must be for each that changed: with
 	// fewer it is as fast to look at all.
@@ -130,10 +130,17 @@ func compareInContainer(a, b Key) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// indexed tells whether the index is worth asking: then some owner did not change,
-// so that the container is there before and after.
+// indexed tells whether the index is worth asking, and makes it when it is for the
+// first time. Then some owner did not change, so that the container is there before
+// and after.
 func (c *container) indexed() bool {
-	return c.index != nil && c.before.len()*indexShare < c.parts.len()
+	if c.parts.len() < indexFrom || c.before.len()*indexShare >= c.parts.len() {
+		return false
+	}
+	if c.index == nil {
+		c.index = newIndex(c)
+	}
+	return true
 }
 
 // changedOf computes the change of a container from the keys that changed owners

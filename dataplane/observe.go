@@ -124,7 +124,7 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 	case c.adopt:
 		return adopted(cont, c.held, seen)
 	case cont != nil:
-		wanted, _ = compose(cont, cont.wanted(c.held))
+		wanted = compose(cont, cont.wanted(c.held))
 	}
 	return wanted, false
 }
@@ -144,7 +144,7 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 		}
 		return all(owner)
 	}
-	others, _ := compose(c, free)
+	others := compose(c, free)
 	if len(others) == 0 {
 		return nil, true
 	}
@@ -152,7 +152,7 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 	for _, o := range seen {
 		there[o.Body] = true
 	}
-	everything, _ := compose(c, all)
+	everything := compose(c, all)
 	for _, o := range everything {
 		i, ok := slices.BinarySearchFunc(others, o.Key, func(o Object, k Key) int { return o.Key.Compare(k) })
 		if there[o.Body] || (ok && others[i] == o) {

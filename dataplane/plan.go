@@ -101,8 +101,8 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 				continue
 			}
 		}
-		before, _ := compose(c, c.believed)
-		after, _ := compose(c, c.wanted(held))
+		before := compose(c, c.believed)
+		after := compose(c, c.wanted(held))
 		if ch, differs := changeOf(name, before, after); differs {
 			p.Changes = append(p.Changes, ch)
 		}

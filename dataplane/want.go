@@ -187,11 +187,8 @@ func (w *Want) place(owner, name string, old, now part) bool {
 		c.parts.put(owner, now)
 	}
 	contends := c.parts.len() > 1
-	switch {
-	case c.index != nil:
+	if c.index != nil {
 		contends = c.index.exchange(old, now)
-	case c.parts.len() >= indexFrom:
-		c.index = newIndex(c)
 	}
 	if old.equal(now) {
 		return false

@@ -9,9 +9,13 @@ import (
 // towards a next hop: for IPv4 the first primary address of dev whose network
 // holds the next hop, else its first primary address, else the first of any
 // other interface (addresses of scope host and link never). For IPv6 the
-// address of dev that shares the longest prefix, a shortened form of RFC 6724.
+// next hop itself if it is an address of the host, else the address of dev that
+// shares the longest prefix, a shortened form of RFC 6724.
 // ok is false when there is none: the kernel then drops the packet.
 func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok bool) {
+	if towards.Is6() && h.has(towards) {
+		return towards, true
+	}
 	if in := h.Interface(dev); in != nil {
 		if a, ok := in.sourceAddr(towards); ok {
 			return a, true
@@ -25,14 +29,23 @@ func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok b
 	return netip.Addr{}, false
 }
 
+// has tells whether an interface has an address.
+func (h *Host) has(a netip.Addr) bool {
+	for _, in := range h.Interfaces {
+		for _, own := range in.Addresses {
+			if own.Prefix.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {
 	var best netip.Addr
 	bestLen := -1
 	for _, a := range in.Addresses {
 		addr := a.Prefix.Addr()
-		if addr == towards && addr.Is6() {
-			return addr, true // rule 1; the only way to get ::1
-		}
 		if addr.Is4() != towards.Is4() || addr.IsLoopback() || a.Secondary {
 			continue
 		}

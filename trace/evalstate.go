@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,12 +27,17 @@ func (r *run) chance(m netfilter.Match) bool {
 
 // recent: a new client is the rule, a remembered one a branch without share.
 func (r *run) recent(m netfilter.Recent) bool {
-	if m.Op == netfilter.RecentSet {
-		return !m.Not
-	}
 	a := r.pkt.src
 	if m.Side == netfilter.DestinationSide {
 		a = r.pkt.dst
+	}
+	entry := m.Name + " " + endpoint(a, 0)
+	if m.Op == netfilter.RecentSet {
+		r.remembered = append(r.remembered, entry)
+		return !m.Not
+	}
+	if slices.Contains(r.remembered, entry) && m.HitCount <= 1 {
+		return !m.Not // this very packet has put it there
 	}
 	cond := "the list " + m.Name + " remembers " + endpoint(a, 0)
 	if m.Seconds > 0 {
@@ -62,8 +68,13 @@ func (r *run) states() netfilter.CTState {
 	return s
 }
 
+// status is the set of the entry's bits. NONE is no bit, so that the match never
+// holds for it and always with "!".
 func (r *run) status() netfilter.CTStatus {
 	var s netfilter.CTStatus
+	if r.ct.confirmed {
+		s |= netfilter.StatusConfirmed
+	}
 	if e := r.ct.entry; e != nil {
 		s |= netfilter.StatusConfirmed
 		if !e.Unreplied {
@@ -72,9 +83,6 @@ func (r *run) status() netfilter.CTStatus {
 		if e.Assured {
 			s |= netfilter.StatusAssured
 		}
-	}
-	if s == 0 {
-		return netfilter.StatusNone
 	}
 	return s
 }

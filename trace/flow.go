@@ -90,4 +90,5 @@ type conn struct {
 	dnatSet, snatSet bool            // the side is initialised: nat is not asked again
 	dnat, snat       bool            // the side is rewritten
 	mark             uint32
+	confirmed        bool // the packet has passed its last hook once: the entry is in the table
 }

@@ -52,6 +52,10 @@ var judgedCases = []judged{
 	{name: "IPv6 loopback masquerades as itself", rules: six + "*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", flow: packet("::1", "::1", 80, nil), verdict: trace.Input, src: "::1"},
 	{name: "an echo request's port is its type", rules: "*filter\n-A FORWARD -m conntrack --ctorigdstport 80\n-A FORWARD -m conntrack --ctorigdstport 2048\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 0, echo), verdict: trace.Forwarded, table: "filter", path: "FORWARD:2"},
 	{name: "a source port that was drawn may be any", rules: "*nat\n-A POSTROUTING -j MASQUERADE --random-fully\nCOMMIT\n*filter\n-A INPUT -p tcp -m tcp --sport 1024:\n-A INPUT -p tcp -m tcp --sport :1023\nCOMMIT\n", flow: packet("127.0.0.1", "192.0.2.1", 80, nil), verdict: trace.Input, table: "filter", path: "INPUT:1"},
+	{name: "what is looped back has a confirmed entry", rules: "*mangle\n-A PREROUTING -m conntrack --ctstatus CONFIRMED\n-A OUTPUT -m conntrack --ctstatus CONFIRMED\nCOMMIT\n", flow: packet("127.0.0.1", "192.0.2.1", 80, nil), verdict: trace.Input, table: "mangle", path: "PREROUTING:1"},
+	{name: "a list remembers what the packet itself put there", rules: "*filter\n-A FORWARD -m recent --name L --set\n-A FORWARD -m recent --name L --rcheck\n-A FORWARD -m recent --name M --set\n-A FORWARD -m recent --name L ! --rcheck -j DROP\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 80, nil), verdict: trace.Forwarded, table: "filter", path: "FORWARD:1 FORWARD:2 FORWARD:3"},
+	{name: "status NONE is no bit", rules: "*filter\n-A FORWARD -m conntrack --ctstatus NONE -j DROP\n-A FORWARD -m conntrack ! --ctstatus NONE\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 80, nil), verdict: trace.Forwarded, table: "filter", path: "FORWARD:2"},
+	{name: "masqueraded towards an own IPv6 address it is that address", rules: six + "*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", flow: packet("2001:db8::1", "2001:db8:1::1", 80, nil), verdict: trace.Input, src: "2001:db8:1::1"},
 }
 
 func TestJudged(t *testing.T) {

@@ -28,6 +28,8 @@ type run struct {
 	before   packet          // as it entered the hook, to see what OUTPUT changed
 	ended    bool            // a target has accepted: the table is done
 
+	remembered []string // what "recent" lists have learned from this packet
+
 	hops    []Hop
 	steps   []Step
 	over    bool
@@ -230,6 +232,7 @@ func (r *run) send() {
 		r.end(Output, "leaves by "+devName(r.pkt.out))
 		return
 	}
+	r.ct.confirmed = r.tracked()
 	// The packet comes back by the loopback interface, with its conntrack
 	// entry attached: nat is not asked again, routing is not done again.
 	r.pkt.in, r.pkt.out = "lo", ""

@@ -26,7 +26,8 @@ const batchLimit = 20_000
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), limit: batchLimit}
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
+	b.fresh = false
 	if err := u.sort(p); err != nil {
 		return err
 	}
@@ -51,6 +52,7 @@ type update struct {
 	batch *nft.Batch
 	keys  []dataplane.Key // by tag
 	limit int
+	fresh bool // the plan was made from an observation
 
 	sets   []dataplane.Object
 	chains []dataplane.Change
@@ -303,10 +305,11 @@ func (u *update) commit() error {
 }
 
 // refusal tells whether the content is to blame, and which. Errors that say that
-// the kernel holds something else than was believed are not about the content.
+// the kernel holds something else than was believed are about the content only
+// where it was just looked at.
 func (u *update) refusal(e *nft.BatchError, err error) error {
 	for _, r := range e.Refused {
-		if !slices.Contains(contentErrors, r.Err) {
+		if !slices.Contains(contentErrors, r.Err) && !(u.fresh && r.Certain && slices.Contains(stateErrors, r.Err)) {
 			continue
 		}
 		refusal := &dataplane.Refusal{Err: err}
@@ -321,3 +324,5 @@ func (u *update) refusal(e *nft.BatchError, err error) error {
 
 var contentErrors = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.EOPNOTSUPP, unix.E2BIG, unix.EMLINK, unix.ENFILE,
 	unix.ENOSPC, unix.ENAMETOOLONG, unix.ENOTEMPTY, unix.EAFNOSUPPORT}
+
+var stateErrors = []unix.Errno{unix.EEXIST, unix.ENOENT, unix.EBUSY}

@@ -16,8 +16,8 @@ import (
 // endpoints on this node, where pods and this node use all.
 const localSlots = 65536
 
-// elementsOf returns the elements that an object of a set or map stands for,
-// sorted by key.
+// elementsOf returns the elements that an object of a set or map stands for. With
+// an error the list may hold keys that are good, of elements that were read.
 func (b *Backend) elementsOf(set string, s shape, name, body string) ([]nft.Element, error) {
 	var list []nft.Element
 	var err error
@@ -32,9 +32,9 @@ func (b *Backend) elementsOf(set string, s shape, name, body string) ([]nft.Elem
 		list = []nft.Element{e}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("nftables: element %q of %s: %w", name, set, err)
+		err = fmt.Errorf("nftables: element %q of %s: %w", name, set, err)
 	}
-	return list, nil
+	return list, err
 }
 
 // element reads an object that is one element: "KEY" or "KEY : DATA". With an

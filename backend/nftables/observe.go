@@ -27,6 +27,7 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 		}
 		if !o.stopped {
 			b.late.keep(o.late)
+			b.fresh = true
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -13,6 +14,7 @@ type sheet struct {
 	text  []byte
 	lines []line
 	fixed []dataplane.Object // shared with other owners, text and all
+	order []int32            // of lines, then fixed
 }
 
 type line struct {
@@ -56,18 +58,37 @@ func (s *sheet) begin(container, name string) {
 
 func (s *sheet) end() { s.lines[len(s.lines)-1].to = len(s.text) }
 
-// objects returns everything in key order, and ends the use of the sheet.
+// objects returns everything in key order, and ends the use of the sheet. It sorts
+// numbers, since objects are large and full of pointers.
 func (s *sheet) objects() []dataplane.Object {
 	text := string(s.text)
-	out := make([]dataplane.Object, 0, len(s.lines)+len(s.fixed))
-	for _, l := range s.lines {
-		key := dataplane.Key{Container: l.container, Rank: dataplane.Keyed, Name: text[l.from:l.name]}
-		out = append(out, dataplane.Object{Key: key, Body: text[l.body:l.to]})
+	key := func(i int32) dataplane.Key {
+		if n := int(i) - len(s.lines); n >= 0 {
+			return s.fixed[n].Key
+		}
+		l := &s.lines[i]
+		return dataplane.Key{Container: l.container, Rank: dataplane.Keyed, Name: text[l.from:l.name]}
 	}
-	out = append(out, s.fixed...)
+	s.order = s.order[:0]
+	for i := range len(s.lines) + len(s.fixed) {
+		s.order = append(s.order, int32(i))
+	}
+	slices.SortFunc(s.order, func(a, b int32) int { return cmp.Or(key(a).Compare(key(b)), int(a-b)) })
+	out := make([]dataplane.Object, 0, len(s.order))
+	for _, i := range s.order {
+		k := key(i)
+		if n := len(out); n > 0 && out[n-1].Key == k {
+			continue
+		}
+		if n := int(i) - len(s.lines); n >= 0 {
+			out = append(out, s.fixed[n])
+		} else {
+			l := &s.lines[i]
+			out = append(out, dataplane.Object{Key: k, Body: text[l.body:l.to]})
+		}
+	}
 	clear(s.lines)
 	clear(s.fixed)
 	sheets.Put(s)
-	slices.SortStableFunc(out, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
-	return slices.CompactFunc(out, func(a, b dataplane.Object) bool { return a.Key == b.Key })
+	return out
 }

@@ -1,0 +1,322 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"portolan/dataplane"
+	"portolan/kernel/nft"
+	"portolan/service"
+)
+
+// content lists all that is in the table, container by container.
+func content(t testing.TB, b *Backend) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for o, err := range b.Observe(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := o.Key
+		name := k.Name
+		if k.Rank >= 0 {
+			name = fmt.Sprintf("%03d", k.Rank)
+		}
+		if o.Body != "" || !strings.HasPrefix(k.Container, "chain/") {
+			out[k.Container+" "+name] = o.Body
+		} else if _, there := out[k.Container]; !there {
+			out[k.Container] = ""
+		}
+	}
+	return out
+}
+
+// elements counts the elements of a set in the kernel, 0 when it is not there.
+func elements(t testing.TB, b *Backend, set string) int {
+	t.Helper()
+	n := 0
+	err := b.options.Conn.Elements(b.table, set, func() { n = 0 }, func(nft.Element) { n++ })
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestGrowthInTwoCommits: the new slots and the switch come at once, the old slots
+// stay until later, and are gone then with their map and chains.
+func TestGrowthInTwoCommits(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.family.String(), func(t *testing.T) {
+			inNamespace(t)
+			b := live(t, f.family)
+			sync := dataplane.NewSync(b)
+			program(t, b, sync, f.node(), f.web(1, 2))
+			apply(t, sync)
+			program(t, b, sync, f.node(), f.web(1, 3))
+			apply(t, sync)
+			if old, now := elements(t, b, "eps-2"), elements(t, b, "eps-3"); old != 2 || now != 3 {
+				t.Errorf("after the first commit: %d old slots, %d new ones", old, now)
+			}
+			nothingToDo(t, b, f.node(), f.web(1, 3)) // what waits counts as gone
+			settle(t, b)
+			listing := ruleset(t)
+			if strings.Contains(listing, "eps-2") || strings.Contains(listing, "lb-2") {
+				t.Errorf("something is left:\n%s", listing)
+			}
+			nothingToDo(t, b, f.node(), f.web(1, 3))
+		})
+	}
+}
+
+// TestWantedAgain: what waits to be removed and is wanted again stays, as it is
+// wanted now.
+func TestWantedAgain(t *testing.T) {
+	f := families[0]
+	inNamespace(t)
+	b := live(t, f.family)
+	sync := dataplane.NewSync(b)
+	sticky := func(n int) *service.Service {
+		s := f.web(1, n)
+		s.AffinityTimeout = time.Minute
+		return s
+	}
+	other := sticky(2)
+	other.Ports[0].Endpoints[1].Addr = netip.MustParseAddrPort("10.244.9.9:8080")
+	for _, s := range []*service.Service{sticky(2), f.web(1, 3), other, sticky(2), f.web(1, 2), sticky(3), sticky(2)} {
+		program(t, b, sync, f.node(), s)
+		apply(t, sync)
+		nothingToDo(t, b, f.node(), s)
+	}
+	settle(t, b)
+	nothingToDo(t, b, f.node(), sticky(2))
+	fresh := freshContent(t, f, sticky(2))
+	if got := content(t, b); !maps.Equal(got, fresh) {
+		t.Errorf("%v\nwant\n%v", got, fresh)
+	}
+}
+
+// freshContent is the content of a table that never held anything else.
+func freshContent(t testing.TB, f family, list ...*service.Service) map[string]string {
+	t.Helper()
+	result := make(chan map[string]string, 1)
+	go func() {
+		defer close(result)
+		inNamespace(t)
+		b := live(t, f.family)
+		sync := dataplane.NewSync(b)
+		program(t, b, sync, f.node(), list...)
+		apply(t, sync)
+		result <- content(t, b)
+	}()
+	return <-result
+}
+
+// TestRefusedService: one Service that the kernel refuses is named, and the others
+// are programmed.
+func TestRefusedService(t *testing.T) {
+	f := families[0]
+	inNamespace(t)
+	b := live(t, f.family)
+	sync := dataplane.NewSync(b)
+	program(t, b, sync, f.node(), f.web(1, 2))
+	apply(t, sync)
+	good, bad := f.web(3, 2), f.web(2, 2)
+	program(t, b, sync, f.node(), f.web(1, 2), good)
+	objects, err := b.Render(f.node(), bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range []dataplane.Object{
+		// A jump to a base chain, which the kernel does not take.
+		{Key: dataplane.Key{Container: "map/" + serviceIPs, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.96.0.2 . tcp . 80 : goto nat-output"},
+		// Two ranges that overlap.
+		{Key: dataplane.Key{Container: "set/" + sources, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.0.0.0/8, 10.1.0.0/16"},
+		// Text that is no element.
+		{Key: dataplane.Key{Container: "map/" + serviceIPs, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.96.0.2 . tcp . 80 : perhaps"},
+		// A rule that is none.
+		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"},
+	} {
+		t.Run(broken.Body, func(t *testing.T) {
+			list := slices.DeleteFunc(slices.Clone(objects), func(o dataplane.Object) bool { return o.Key == broken.Key })
+			sync.Set(dataplane.Owner{Name: "default/web-2"}, append(list, broken))
+			r, err := sync.Apply(context.Background())
+			if err != nil { // it might be the kernel that differs from what is believed
+				r, err = sync.Apply(context.Background())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Rejected) != 1 || r.Rejected[0].Owner != "default/web-2" || r.Rejected[0].Key.Container != broken.Key.Container {
+				t.Errorf("rejected: %+v", r.Rejected)
+			}
+			settle(t, b)
+			nothingToDo(t, b, f.node(), f.web(1, 2), good)
+			sync.Remove("default/web-2")
+			apply(t, sync)
+		})
+	}
+}
+
+// TestOthersMeddle: whatever somebody else does to the table is noticed, and the
+// next look repairs it.
+func TestOthersMeddle(t *testing.T) {
+	for _, f := range families {
+		ip := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[f.family]
+		addr := at(f.cluster, 1).String()
+		for _, command := range []string{
+			"flush ruleset",
+			"delete table " + ip + " portolan",
+			"flush chain " + ip + " portolan services",
+			"flush chain " + ip + " portolan lb-5",
+			"flush map " + ip + " portolan eps-5",
+			"delete element " + ip + " portolan service-ips { " + addr + " . tcp . 80 }",
+			"add element " + ip + " portolan cluster-ips { " + at(f.cluster, 99).String() + " }",
+			"add element " + ip + " portolan eps-5 { " + addr + " . tcp . 80 . 9 : " + addr + " . 9 }",
+			"add element " + ip + " portolan service-ips { " + at(f.cluster, 99).String() + " . icmp . 80 : accept }",
+			"add rule " + ip + " portolan services drop",
+			"insert rule " + ip + " portolan lb-5 ct state new drop",
+			"add chain " + ip + " portolan theirs",
+			"add chain " + ip + " portolan theirs { type filter hook input priority 0; policy drop; }",
+			"add set " + ip + " portolan theirs { type inet_service; elements = { 1 } }",
+		} {
+			t.Run(command, func(t *testing.T) {
+				inNamespace(t)
+				b := live(t, f.family)
+				sync := dataplane.NewSync(b)
+				list := f.mix()
+				program(t, b, sync, f.node(), list...)
+				apply(t, sync)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				changes := b.Changes(ctx)
+				if out, err := exec.Command("nft", strings.Fields(command)...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				<-changes
+				for range 2 { // a shape that cannot be changed takes a second look
+					if _, err := sync.Reconcile(ctx); err == nil {
+						break
+					}
+				}
+				settle(t, b)
+				nothingToDo(t, b, f.node(), list...)
+			})
+		}
+	}
+}
+
+// TestOtherLayouts: a table that was written by another version, and sets in
+// another shape, are replaced in one transaction.
+func TestOtherLayouts(t *testing.T) {
+	f := families[0]
+	for name, table := range map[string]string{
+		"older":   "table ip portolan { chain layout-0 { }; chain nat-output { type nat hook output priority -100; }; }",
+		"strange": "table ip portolan { set service-ips { type inet_service; elements = { 80 } }; chain layout-1 { }; chain x { th dport @service-ips drop; }; }",
+		"empty":   "table ip portolan { }",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNamespace(t)
+			load(t, table)
+			b := live(t, f.family)
+			sync := dataplane.NewSync(b)
+			program(t, b, sync, f.node(), f.mix()...)
+			before, err := b.options.Conn.Generation()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sync.Apply(context.Background()); err != nil {
+				apply(t, sync)
+			}
+			after, err := b.options.Conn.Generation()
+			if err != nil || after != before+1 {
+				t.Errorf("%d transactions, %v", after-before, err)
+			}
+			nothingToDo(t, b, f.node(), f.mix()...)
+		})
+	}
+}
+
+// TestHistories: whatever happened before, with removals done or not, the table
+// holds what the last Services ask for and nothing else.
+func TestHistories(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.family.String(), func(t *testing.T) {
+			inNamespace(t)
+			rapid.Check(t, func(r *rapid.T) {
+				b := live(t, f.family)
+				defer dropTable(t, b)
+				sync := dataplane.NewSync(b)
+				sync.Set(dataplane.Owner{}, b.Base(f.node()))
+				now := map[int]*service.Service{}
+				for range rapid.IntRange(1, 8).Draw(r, "steps") {
+					for range rapid.IntRange(1, 3).Draw(r, "changes") {
+						i := rapid.IntRange(1, 4).Draw(r, "service")
+						if rapid.IntRange(0, 4).Draw(r, "gone") == 0 {
+							delete(now, i)
+							sync.Remove(f.web(i, 0).Name.String())
+							continue
+						}
+						now[i] = f.draw(r, i)
+						program(t, b, sync, f.node(), now[i])
+					}
+					if rapid.Bool().Draw(r, "look") {
+						if _, err := sync.Reconcile(context.Background()); err != nil {
+							r.Fatal(err)
+						}
+					} else if _, err := sync.Apply(context.Background()); err != nil {
+						r.Fatal(err)
+					}
+					if rapid.Bool().Draw(r, "settle") {
+						settle(t, b)
+					}
+				}
+				settle(t, b)
+				got := content(t, b)
+				dropTable(t, b)
+				again := dataplane.NewSync(b)
+				program(t, b, again, f.node(), slices.Collect(maps.Values(now))...)
+				apply(t, again)
+				if want := content(t, b); !maps.Equal(got, want) {
+					r.Fatalf("after the history %v\nwant %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// draw is a Service with few addresses, so that they contend.
+func (f family) draw(r *rapid.T, i int) *service.Service {
+	s := f.web(i, rapid.IntRange(0, 4).Draw(r, "endpoints"))
+	p := &s.Ports[0]
+	p.Protocol = rapid.SampledFrom([]service.Protocol{service.TCP, service.UDP}).Draw(r, "protocol")
+	if rapid.Bool().Draw(r, "external") {
+		s.ExternalIPs = []netip.Addr{at(f.external, rapid.IntRange(1, 2).Draw(r, "externalIP"))}
+	}
+	if rapid.Bool().Draw(r, "lb") {
+		s.LoadBalancerIPs = []netip.Addr{at(f.external, rapid.IntRange(1, 3).Draw(r, "lbIP"))}
+		if rapid.Bool().Draw(r, "ranges") {
+			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix(f.ranges)}
+		}
+	}
+	if rapid.Bool().Draw(r, "nodeport") {
+		p.NodePort = uint16(30000 + rapid.IntRange(0, 1).Draw(r, "port"))
+	}
+	policies := []service.Policy{service.Cluster, service.Local}
+	s.ExternalPolicy = rapid.SampledFrom(policies).Draw(r, "external policy")
+	s.InternalPolicy = rapid.SampledFrom(policies).Draw(r, "internal policy")
+	if rapid.Bool().Draw(r, "affinity") {
+		s.AffinityTimeout = time.Duration(rapid.IntRange(1, 2).Draw(r, "timeout")) * time.Minute
+	}
+	return s
+}

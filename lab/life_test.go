@@ -217,7 +217,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 // the lab die too, and the next lab removes the working directory.
 func TestKilledLabLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // where no lab of anybody else sweeps
-	newLab(t, Topology{}) // skips without root
+	newLab(t, Topology{})           // skips without root
 	holder := exec.Command("/proc/self/exe")
 	holder.Env = append(os.Environ(), helperEnv+"=hold")
 	stdout, err := holder.StdoutPipe()

@@ -44,7 +44,7 @@ type Backend struct {
 	// rebuild: what is there cannot be changed into what is wanted, so the next
 	// plan, which takes the table for empty, replaces it in one transaction.
 	rebuild bool
-	fresh   bool // nothing was written since the last observation
+	fresh   bool          // nothing was written since the last observation
 	signal  chan struct{} // of Changes, nil before
 }
 

@@ -54,6 +54,9 @@ func Parse(file, text string, o Options) (Dump, error) {
 			return Dump{}, fmt.Errorf("iptsave: %s:%d: %w", file, r.line, err)
 		}
 	}
+	if r.inSave {
+		return Dump{}, fmt.Errorf("iptsave: %s: the text ends inside table %s: without its COMMIT rules may be missing", file, r.table.Name)
+	}
 	for _, t := range r.tables {
 		if t.Family == 0 {
 			t.Family = r.guessFamily()
@@ -142,6 +145,9 @@ func (r *reader) newFamily(text string) {
 func (r *reader) begin(name string) error {
 	if netfilter.TableHooks(name) == nil {
 		return fmt.Errorf("there is no table %q", name)
+	}
+	if r.inSave {
+		return fmt.Errorf("table %s begins before table %s has its COMMIT", name, r.table.Name)
 	}
 	r.inSave = true
 	r.table = r.find(name, r.family)

@@ -141,7 +141,7 @@ func parseRange(text string) (from, to netip.Addr, ok bool) {
 		return from, to, false
 	}
 	to, err = netip.ParseAddr(b)
-	return from, to, err == nil
+	return from, to, err == nil && from.Zone()+to.Zone() == ""
 }
 
 // rangeText is what parseRange reads.
@@ -175,7 +175,7 @@ func (w *words) parseKey(out []byte, parts []part, text string) ([]byte, error) 
 		switch p {
 		case address:
 			addr, err := netip.ParseAddr(one)
-			if err != nil || addr.BitLen() != w.addrLen*8 {
+			if err != nil || addr.BitLen() != w.addrLen*8 || addr.Zone() != "" {
 				return nil, fmt.Errorf("address %q", one)
 			}
 			if addr.Is4() {
@@ -198,7 +198,7 @@ func (w *words) parseKey(out []byte, parts []part, text string) ([]byte, error) 
 			}
 			out = append(out, byte(n>>8), byte(n), 0, 0)
 		default:
-			panic(fmt.Sprintf("nftables: part %d of a key has no text", p))
+			return nil, fmt.Errorf("key %q", text)
 		}
 	}
 	return out, nil

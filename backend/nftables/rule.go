@@ -16,6 +16,9 @@ import (
 // that this package writes, and no others.
 func (w *words) compile(text string) ([]nft.Expr, error) {
 	c := compiler{words: w, rest: strings.Fields(text)}
+	if len(c.rest) == 0 {
+		c.fail("there is nothing")
+	}
 	for len(c.rest) > 0 && c.err == nil {
 		c.statement()
 	}

@@ -274,10 +274,11 @@ func readValue(b []byte) []byte {
 // length, value with a byte for each of the first two.
 func readComment(b []byte) string {
 	for len(b) >= 2 && int(b[1]) <= len(b)-2 {
+		end := 2 + int(b[1])
 		if b[0] == 0 {
-			return textOf(b[2 : 2+b[1]])
+			return textOf(b[2:end])
 		}
-		b = b[2+b[1]:]
+		b = b[end:]
 	}
 	return ""
 }

@@ -35,7 +35,6 @@ type Batch struct {
 	list  openList // elements that may still join the last message
 	sets  []string // made in this batch, which rules name by number too
 	nest  int      // attribute of the open element list
-	limit int      // elements of a message
 	count int      // elements
 }
 
@@ -52,7 +51,7 @@ type openList struct {
 
 // NewBatch returns an empty Batch for a table.
 func NewBatch(t Table) *Batch {
-	b := &Batch{table: t, limit: mostElements}
+	b := &Batch{table: t}
 	b.Reset()
 	return b
 }
@@ -65,10 +64,6 @@ func (b *Batch) Reset() {
 	b.start(unix.NFNL_MSG_BATCH_BEGIN, 0)
 	b.finish()
 }
-
-// OneByOne makes a message of each element from now on, so that an error names
-// it on kernels that do not say which element of a message they mean.
-func (b *Batch) OneByOne() { b.limit = 1 }
 
 // Empty tells whether there is nothing in the Batch.
 func (b *Batch) Empty() bool { return len(b.notes) == 1 }
@@ -243,7 +238,7 @@ func (b *Batch) DeleteElement(set string, e Element, tag int) {
 
 func (b *Batch) element(op, flags uint16, set string, e Element, tag int) {
 	l := &b.list
-	if !l.open || l.op != op || l.set != set || l.n >= b.limit || len(b.w.buf)-b.nest > mostBytes {
+	if !l.open || l.op != op || l.set != set || l.n >= mostElements || len(b.w.buf)-b.nest > mostBytes {
 		b.start(unix.NFNL_SUBSYS_NFTABLES<<8|op, flags)
 		b.w.text(unix.NFTA_SET_ELEM_LIST_TABLE, b.table.Name)
 		b.w.text(unix.NFTA_SET_ELEM_LIST_SET, set)

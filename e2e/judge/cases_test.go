@@ -145,6 +145,11 @@ func (s *sender) batch(b *bench, probes []probe) ([]*finding, error) {
 	if err := s.w.listen(book, ears); err != nil {
 		return nil, err
 	}
+	b.learn(s.w.others)
+	s.w.others = nil
+	for _, e := range book {
+		b.learn(e.events)
+	}
 	var out []*finding
 	patient := false
 	for _, p := range probes {

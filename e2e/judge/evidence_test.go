@@ -44,9 +44,12 @@ func (w *world) listen(book map[uint32]*evidence, quiet int) error {
 	}
 	for {
 		some, err := w.trace.drain(func(e event) {
+			e.at = w.events
+			w.events++
 			if e.seen.role == itself {
-				ev := of(e.seen.id)
-				ev.events = append(ev.events, e)
+				of(e.seen.id).events = append(of(e.seen.id).events, e)
+			} else {
+				w.others = append(w.others, e)
 			}
 		})
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 // event is one line of the kernel's own rule trace: a rule whose matches were all
 // true, an explicit or implicit return, or a chain's policy.
 type event struct {
+	at     int // its place among all events
 	family netfilter.Family
 	hook   netfilter.Hook
 	table  string

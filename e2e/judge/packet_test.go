@@ -20,6 +20,8 @@ type probe struct {
 	proto        uint8
 	flags        uint8 // of TCP
 	ttl          uint8
+
+	policyLocal bool // it is for a Service, and the policy that counts is Local
 }
 
 func (p probe) String() string {

@@ -19,6 +19,7 @@ type round struct {
 	bench   *bench
 	args    []string
 	targets []target
+	loose   bool // conntrack takes connections up in their middle
 }
 
 // prepare draws a node and makes it so.
@@ -107,9 +108,9 @@ func (g generator) args() []string {
 func (r *round) kernel(ctx context.Context) error {
 	g, w := r.g, r.w
 	bit := map[bool]string{true: "1", false: "0"}
-	loose := g.chance(40)
+	r.loose = g.chance(40)
 	for path, value := range map[string]string{
-		"net/netfilter/nf_conntrack_tcp_loose":      bit[loose],
+		"net/netfilter/nf_conntrack_tcp_loose":      bit[r.loose],
 		"net/netfilter/nf_conntrack_tcp_be_liberal": bit[g.chance(25)],
 		"net/ipv4/conf/all/rp_filter":               one(g, "0", "0", "1", "2"),
 		"net/bridge/bridge-nf-call-iptables":        bit[!g.chance(10)],
@@ -174,9 +175,9 @@ func (r *round) probe() (p probe, from string) {
 	g := r.g
 	k := g.IntN(100)
 	switch {
-	case k < 12:
+	case k < 14:
 		return r.hairpin()
-	case k < 24:
+	case k < 25:
 		return r.localhost()
 	case k < 36:
 		return r.invalid()
@@ -200,17 +201,19 @@ func (r *round) probe() (p probe, from string) {
 	return p, from
 }
 
-func protoOf(p service.Protocol) uint8 {
-	if p == service.UDP {
-		return netfilter.UDP
+// probe is a packet to a target, without its source.
+func (t target) probe() probe {
+	p := probe{dst: t.Addr, dport: t.Port, proto: netfilter.TCP, policyLocal: t.local()}
+	if t.Protocol == service.UDP {
+		p.proto = netfilter.UDP
 	}
-	return netfilter.TCP
+	return p
 }
 
 // toService is a packet to something the node answers for.
 func (r *round) toService() (probe, string) {
 	t := one(r.g, r.targets...)
-	p := probe{dst: t.Addr, dport: t.Port, proto: protoOf(t.Protocol)}
+	p := t.probe()
 	senders := append([]string{visitor, judged, outside, outside}, podsHere...)
 	if t.Kind == service.NodePort {
 		senders = append(senders, other, stranger2, podsThere[0])
@@ -232,7 +235,7 @@ func (r *round) hairpin() (probe, string) {
 		}
 		for _, name := range podsHere {
 			if r.w.Pod(name).Addr(t.Addr) == list[0].Addr.Addr() {
-				return probe{dst: t.Addr, dport: t.Port, proto: protoOf(t.Protocol)}, name
+				return t.probe(), name
 			}
 		}
 	}
@@ -248,7 +251,9 @@ func (r *round) localhost() (probe, string) {
 	}
 	for range 200 {
 		if t := one(r.g, r.targets...); t.Kind == service.NodePort && t.Addr.Is4() == p.dst.Is4() {
-			p.dport, p.proto = t.Port, protoOf(t.Protocol)
+			loopback := p.dst
+			p = t.probe()
+			p.dst = loopback
 			return p, judged
 		}
 	}

@@ -13,11 +13,11 @@ import (
 type bench struct {
 	rules    ruleset
 	trace    *trace.Tracer
-	remember map[string]bool // what "recent" lists hold: list and address
+	remember map[string]int // what "recent" lists hold, list and address: since which event
 }
 
 func newBench(r ruleset) *bench {
-	return &bench{rules: r, trace: trace.New(r.host, trace.Options{}), remember: map[string]bool{}}
+	return &bench{rules: r, trace: trace.New(r.host, trace.Options{}), remember: map[string]int{}}
 }
 
 // finding is a probe with what became of it and what trace says.
@@ -117,21 +117,21 @@ func (b *bench) judge(p probe, flow trace.Flow, e *evidence) *finding {
 	}
 	f.diffs = append(f.diffs, b.rules.compare(f.way, steps, f.outcome.Hops)...)
 	b.arrival(f)
-	b.memory(f, steps)
+	b.memory(f, e)
 	return f
 }
 
 // agrees tells whether an outcome has the verdict and the addresses of the fact.
 func (b *bench) agrees(k fact, o *trace.Outcome) bool {
-	return k.verdict == o.Verdict && (!k.dst.IsValid() || k.dst == o.Dst && k.dport == o.DstPort)
+	return k.verdict == o.Verdict && (!k.dst.IsValid() || k.dst == o.Dst && k.dport == o.DstPort && k.src == o.Src)
 }
 
 // arrival compares the verdict and the packet that arrived.
 func (b *bench) arrival(f *finding) {
 	k, o := &f.fact, f.outcome
-	if k.verdict == trace.Dropped && o.Verdict == trace.Rejected && f.probe.dst.Is4() {
-		// A route that refuses, since no rule does: the kernel sends such errors to one
-		// host only once a second, whatever icmp_ratelimit says.
+	if k.verdict == trace.Dropped && o.Verdict == trace.Rejected {
+		// A route that refuses, since no rule does. For IPv4 the kernel sends such errors
+		// to one host only once a second, whatever icmp_ratelimit says.
 		k.verdict, k.unheard = o.Verdict, true
 	}
 	if k.verdict != o.Verdict {
@@ -149,46 +149,88 @@ func (b *bench) arrival(f *finding) {
 	}
 }
 
+// learn follows what packets put into "recent" lists. An entry stays: time-outs are
+// long and addresses few.
+func (b *bench) learn(events []event) {
+	for _, e := range events {
+		rule := b.rules.rule(e.family, place{e.hook, e.table, e.chain, e.rule})
+		if rule == nil {
+			continue
+		}
+		for _, m := range rule.Matches {
+			r, is := m.(netfilter.Recent)
+			if !is || r.Op != netfilter.RecentSet {
+				continue
+			}
+			entry := r.Name + " " + e.seen.src.String()
+			if since, known := b.remember[entry]; !known || e.at < since {
+				b.remember[entry] = e.at
+			}
+		}
+	}
+}
+
 // memory checks that the kernel's branch is one that can be taken: one that has a
 // share and for which no list remembers the client, or one whose condition holds.
-func (b *bench) memory(f *finding, steps []trace.Step) {
-	family := netfilter.FamilyOf(f.probe.dst)
+func (b *bench) memory(f *finding, e *evidence) {
+	if len(e.events) == 0 {
+		return
+	}
+	first, last := e.events[0].at, e.events[len(e.events)-1].at
 	for _, c := range f.outcome.Conditions {
-		list, addr := remembered(c)
-		if !b.remember[list+" "+addr] {
+		if since, known := b.remember[remembered(c)]; !known || since > last {
 			f.differ("the kernel took a branch for which %s, which nothing made it", c)
 		}
 	}
 	if f.outcome.Share.Sign() == 0 && len(f.outcome.Conditions) == 0 {
 		f.differ("the kernel took a branch that has no share")
 	}
-	if len(f.outcome.Conditions) == 0 {
-		for _, o := range f.answer.Outcomes {
-			for _, c := range o.Conditions {
-				if list, addr := remembered(c); b.remember[list+" "+addr] {
-					f.differ("%s, but the kernel did not take that branch", c)
-				}
-			}
-		}
+	if len(f.outcome.Conditions) > 0 {
+		return
 	}
-	for _, s := range steps {
-		rule := b.rules.rule(family, place{s.Hook, s.Table, s.Chain, s.Rule})
-		if rule == nil {
-			continue
-		}
-		for _, m := range rule.Matches {
-			if r, is := m.(netfilter.Recent); is && r.Op == netfilter.RecentSet {
-				b.remember[r.Name+" "+s.Src.String()] = true
+	for _, o := range f.answer.Outcomes {
+		for _, c := range o.Conditions {
+			if since, known := b.remember[remembered(c)]; known && since < first && b.asked(f, c) {
+				f.differ("%s, but the kernel did not take that branch", c)
 			}
 		}
 	}
 }
 
+// asked tells whether the kernel came to a chain with a rule that asks the list of
+// a condition.
+func (b *bench) asked(f *finding, condition string) bool {
+	list, _, _ := strings.Cut(remembered(condition), " ")
+	for _, m := range f.way {
+		c := b.rules.chain(m.event.family, m.table, m.chain)
+		for _, rule := range c.Rules[:min(m.rule, len(c.Rules))] {
+			for _, match := range rule.Matches {
+				if r, is := match.(netfilter.Recent); is && r.Op != netfilter.RecentSet && r.Name == list && !conditional(rule.Matches) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// conditional tells whether a rule has other conditions than its list.
+func conditional(list []netfilter.Match) bool {
+	for _, m := range list {
+		switch m.(type) {
+		case netfilter.Comment, netfilter.Recent:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 // remembered takes "the list NAME remembers ADDRESS from the last N s" apart.
-func remembered(condition string) (list, addr string) {
+func remembered(condition string) (entry string) {
 	word := strings.Fields(condition)
 	if len(word) < 5 || word[1] != "list" || word[3] != "remembers" {
 		panic("judge: a condition that is not about a list: " + condition)
 	}
-	return word[2], word[4]
+	return word[2] + " " + word[4]
 }

@@ -101,12 +101,16 @@ func (g generator) address(s *sheet) string {
 
 // iface goes by an interface that the hook has.
 func (g generator) iface(hook netfilter.Hook) string {
-	name := one(g, "cni0", "eth0", "lo", "cni+", "eth+", "docker0", "+")
-	in := hook == netfilter.Prerouting || hook == netfilter.Input || hook == netfilter.Forward && g.chance(50)
-	if in {
-		return g.not() + "-i " + name
+	option := "-o "
+	if hook == netfilter.Prerouting || hook == netfilter.Input || hook == netfilter.Forward && g.chance(50) {
+		option = "-i "
 	}
-	return g.not() + "-o " + name
+	if g.chance(10) {
+		// Not "! -i +": iptables-legacy-save 1.8.9 prints nothing for it, so that a rule
+		// that never matches looks like one that always does.
+		return option + "+"
+	}
+	return g.not() + option + one(g, "cni0", "eth0", "lo", "cni+", "eth+", "docker0")
 }
 
 func (g generator) match(s *sheet, hook netfilter.Hook, table string) string {

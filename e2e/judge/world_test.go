@@ -52,6 +52,8 @@ type world struct {
 	ports    map[string]string // pod -> its port on the bridge
 	devices  map[int]string    // interfaces of the judged node
 	trace    tracer
+	events   int      // so far
+	others   []event  // of packets that are no probes, such as errors about them
 	servers  []server // of the judged node
 	binary   string
 	dir      string

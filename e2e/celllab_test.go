@@ -41,6 +41,8 @@ const podPort = 8080
 type manifest struct {
 	name, kind     string // as in a cell; "nodeport" stands for its three
 	policy         string
+	internal       string // internalTrafficPolicy, where policy means the external one
+	created        string // RFC 3339; empty for no time
 	affinity       bool
 	cluster        [2]netip.Addr // IPv4, IPv6
 	external       [2]netip.Addr // externalip, lb and its kin
@@ -121,7 +123,11 @@ func (m manifest) destination(c cell) netip.AddrPort {
 func (m manifest) yaml() []byte {
 	var b bytes.Buffer
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	put("---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n", m.name)
+	put("---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default", m.name)
+	if m.created != "" {
+		put(", creationTimestamp: %q", m.created)
+	}
+	put("}\nspec:\n")
 	put("  clusterIP: %s\n  clusterIPs: [%s, %q]\n", m.cluster[0], m.cluster[0], m.cluster[1])
 	put("  ipFamilies: [IPv4, IPv6]\n  ipFamilyPolicy: RequireDualStack\n")
 	policy := "externalTrafficPolicy"
@@ -137,6 +143,9 @@ func (m manifest) yaml() []byte {
 		put("  type: LoadBalancer\n")
 	}
 	put("  %s: %s\n", policy, m.policy)
+	if m.internal != "" {
+		put("  internalTrafficPolicy: %s\n", m.internal)
+	}
 	if m.affinity {
 		put("  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n")
 	}

@@ -242,6 +242,11 @@ func (c *cluster) loadMutated(node *lab.Node, rules map[string][]string, m mutat
 	}
 	// What an earlier mutation did to a connection must not be remembered when a
 	// later one happens to have the same ports.
+	return forgetFlows(node)
+}
+
+// forgetFlows empties the connection tracking of a node.
+func forgetFlows(node *lab.Node) error {
 	return node.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 }
 

@@ -60,11 +60,12 @@ func (o Outcome) String() string {
 	return o.Verdict.String()
 }
 
-// Call is one try: Proto is "tcp" or "udp", From an address of the caller to use
-// as source (the zero Addr lets the kernel choose).
+// Call is one try: Proto is "tcp" or "udp", From and Port are the source (of the zero
+// Addr and of port 0 the kernel chooses one).
 type Call struct {
 	Proto   string
 	From    netip.Addr
+	Port    uint16
 	To      netip.AddrPort
 	Timeout time.Duration
 }
@@ -106,11 +107,11 @@ func (h *Host) Open(ctx context.Context, call Call) (*Conn, error) {
 
 func (h *Host) open(ctx context.Context, call Call) (*Conn, error) {
 	var dialer net.Dialer
-	if call.From.IsValid() {
+	if call.From.IsValid() || call.Port != 0 {
+		source := net.TCPAddr{IP: call.From.AsSlice(), Port: int(call.Port)}
+		dialer.LocalAddr = &source
 		if call.Proto == "udp" {
-			dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(call.From, 0))
-		} else {
-			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(call.From, 0))
+			dialer.LocalAddr = &net.UDPAddr{IP: source.IP, Port: source.Port}
 		}
 	}
 	conn, err := h.dialContext(ctx, dialer, call.Proto, call.To.String())

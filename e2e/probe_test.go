@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"portolan/lab"
+)
+
+// probe calls one address all the time, while Services change.
+type probe struct {
+	from, proto string
+	to          netip.AddrPort
+
+	host  *lab.Host
+	ports *atomic.Uint32
+	mu    sync.Mutex
+	// phases are the outcomes allowed so far, the present ones last. While a change
+	// is on its way these are the old ones and the new ones.
+	phases   [][]string
+	old, new []string
+	sticky   bool           // of the new outcomes only one is met
+	forced   bool           // the present phase is that of the new outcomes
+	turned   bool           // a new outcome was seen that is no old one
+	seen     map[string]int // in the present phase
+	calls    int
+	err      error
+}
+
+func (p *probe) String() string { return fmt.Sprintf("%s %s %v", p.from, p.proto, p.to) }
+
+// outcomes lists what a text like "answered a,b" or "refused" stands for. "sticky
+// a,b" is one of these, always the same.
+func outcomes(text string) (list []string, sticky bool) {
+	verdict, pods, answered := strings.Cut(text, " ")
+	if !answered {
+		return []string{verdict}, false
+	}
+	for _, pod := range strings.Split(pods, ",") {
+		list = append(list, "answered "+pod)
+	}
+	return list, verdict == "sticky"
+}
+
+func outcomeText(o lab.Outcome) string {
+	if o.Verdict == lab.Answered {
+		return o.Verdict.String() + " " + o.Pod
+	}
+	return o.Verdict.String()
+}
+
+// begin allows the outcomes of a change beside those of before.
+func (p *probe) begin(want string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.old, p.turned = p.new, false
+	p.new, p.sticky = outcomes(want)
+	p.enter(slices.Concat(p.old, p.new))
+}
+
+// inForce allows the new outcomes alone, for calls that begin from now on.
+func (p *probe) inForce() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.enter(p.new)
+	p.forced = true
+}
+
+func (p *probe) enter(allowed []string) {
+	p.phases = append(p.phases, allowed)
+	p.seen = map[string]int{}
+	p.forced = false
+}
+
+// satisfied tells whether all new outcomes were seen in the present phase, and
+// enough calls were made.
+func (p *probe) satisfied() (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0
+	for _, n := range p.seen {
+		sum += n
+	}
+	for _, o := range p.new {
+		if p.seen[o] == 0 && !p.sticky {
+			return false, p.err
+		}
+	}
+	return sum >= callsInForce || sum > 0 && p.slow(), p.err
+}
+
+// callsInForce is how many calls at least find a change in force.
+const callsInForce = 6
+
+// slow tells whether a call takes long: what times out, and IPv6 TCP that is refused.
+func (p *probe) slow() bool {
+	return !strings.HasPrefix(p.new[0], "answered") && (p.new[0] == "timeout" || p.proto == "tcp" && p.to.Addr().Is6())
+}
+
+// run calls until ended is closed or an outcome is not allowed: fast while something
+// changes, and then to find that it is in force.
+func (p *probe) run(ended <-chan struct{}) {
+	pace := time.NewTicker(3 * time.Millisecond)
+	defer pace.Stop()
+	for p.once() {
+		ticks := 1
+		if ok, _ := p.satisfied(); ok && p.isForced() {
+			ticks = 8
+		}
+		for range ticks {
+			select {
+			case <-ended:
+				return
+			case <-pace.C:
+			}
+		}
+	}
+}
+
+func (p *probe) isForced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forced
+}
+
+// port is one that no call of the story had before, and that the kernel gives to
+// nobody. What it remembers of a call is a flow, which a call from the same port goes
+// on with, whatever changed since: one that was refused, or lost its SYN, may be
+// remembered for two minutes.
+func (p *probe) port() uint16 { return uint16(11000 + p.ports.Add(1)%21000) }
+
+// once makes one call; false after an error.
+func (p *probe) once() bool {
+	p.mu.Lock()
+	first := len(p.phases) - 1
+	timeout := patience
+	if slices.Contains(p.phases[first], "timeout") {
+		timeout = silence
+		if p.proto == "tcp" && p.to.Addr().Is6() {
+			timeout = slowRefusal
+		}
+	}
+	p.mu.Unlock()
+	o := lab.Outcome{Verdict: lab.Failed, Err: syscall.EADDRINUSE}
+	for errors.Is(o.Err, syscall.EADDRINUSE) {
+		o = p.host.Try(lab.Call{Proto: p.proto, Port: p.port(), To: p.to, Timeout: timeout})
+	}
+	text := outcomeText(o)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	allowed := slices.Concat(p.phases[first:]...)
+	isOld, isNew := slices.Contains(p.old, text), slices.Contains(p.new, text)
+	switch {
+	case !slices.Contains(allowed, text):
+		p.err = fmt.Errorf("%v: call %d: %v, want %s", p, p.calls, o, strings.Join(allowed, " or "))
+	case p.turned && isOld && !isNew && first == len(p.phases)-1:
+		p.err = fmt.Errorf("%v: call %d: %v, back from what was already changed", p, p.calls, o)
+	}
+	p.turned = p.turned || isNew && !isOld
+	if first == len(p.phases)-1 {
+		p.seen[text]++
+	}
+	if p.sticky && p.forced && len(p.seen) > 1 {
+		p.err = fmt.Errorf("%v: answers of %v in spite of affinity", p, p.seen)
+	}
+	return p.err == nil
+}

@@ -87,3 +87,94 @@ func (c *cluster) expires(clients []netip.Addr) error {
 	}
 	return fmt.Errorf("affinity: five silences of %v and everybody still has %v", affinityTimeout*5/4, pods)
 }
+
+// affineService has affinity for long, and more than one address.
+const affineService = `apiVersion: v1
+kind: Service
+metadata: {name: extra, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.12
+  clusterIPs: [10.96.0.12]
+  ipFamilies: [IPv4]
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}
+  ports:
+  - {protocol: TCP, port: 80, targetPort: 8080, nodePort: 30012}
+`
+
+// TestAffinityOfAService: a client has one endpoint at all addresses of a Service
+// port. When the endpoint goes its clients move at once, and others stay.
+func TestAffinityOfAService(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b portolan) {
+		c := newCluster(t, b, baseScenario(t))
+		addrs := map[string]string{"web-1": "10.244.1.11", "web-2": "10.244.1.12", "web-3": "10.244.2.11"}
+		c.apply(map[string][]byte{"extra.yaml": extraManifests(affineService, []string{addrs["web-1"], addrs["web-2"], addrs["web-3"]})})
+		places := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.12:80"), netip.MustParseAddrPort("192.0.2.11:30012")}
+		visitor := c.host("pod:visitor-1")
+		if _, err := c.leaves(visitor, places[0], ""); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(from netip.Addr, to netip.AddrPort) string {
+			o := c.try(c.Client, lab.Call{Proto: "tcp", From: from, To: to, Timeout: patience})
+			if o.Verdict != lab.Answered {
+				t.Fatalf("from %v to %v: %v", from, to, o)
+			}
+			return o.Pod
+		}
+		pods := map[netip.Addr]string{}
+		for _, from := range c.Client.Addrs {
+			if !from.Is4() {
+				continue
+			}
+			pods[from] = ask(from, places[0])
+			for i := range 6 {
+				if pod := ask(from, places[i%2]); pod != pods[from] {
+					t.Errorf("%v has %s, and %s at %v", from, pods[from], pod, places[i%2])
+				}
+			}
+		}
+		leaves := c.try(visitor, lab.Call{Proto: "tcp", To: places[0], Timeout: patience}).Pod
+		var left []string
+		for pod, addr := range addrs {
+			if pod != leaves {
+				left = append(left, addr)
+			}
+		}
+		c.apply(map[string][]byte{"extra.yaml": extraManifests(affineService, left)})
+		// Who had it tells when the change is there.
+		if now, err := c.leaves(visitor, places[0], leaves); err != nil {
+			t.Fatal(err)
+		} else if again := c.try(visitor, lab.Call{Proto: "tcp", To: places[1], Timeout: patience}); again.Pod != now {
+			t.Errorf("visitor-1 moved to %s, and then: %v", now, again)
+		}
+		for from, before := range pods {
+			for i := range 4 {
+				switch pod := ask(from, places[i%2]); {
+				case pod == leaves:
+					t.Errorf("%v still goes to %s, which left", from, pod)
+				case before != leaves && pod != before:
+					t.Errorf("%v went from %s, which stayed, to %s", from, before, pod)
+				}
+			}
+		}
+		c.count("affinity", 4*len(pods))
+	})
+}
+
+// leaves polls until somebody is answered by another pod, and returns it.
+func (c *cluster) leaves(from *lab.Host, to netip.AddrPort, pod string) (string, error) {
+	deadline := time.Now().Add(20 * time.Second)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		o := c.try(from, lab.Call{Proto: "tcp", To: to, Timeout: silence})
+		if o.Verdict == lab.Answered && o.Pod != pod {
+			return o.Pod, nil
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("%v is still: %v", to, o)
+		}
+		<-pause.C
+	}
+}

@@ -163,26 +163,26 @@ func (s *NFTSet) within(e *Element, key string) bool {
 	return true
 }
 
-// Candidates lists the elements that may be for a key of which only some parts
-// are known; the others are "".
-func (s *NFTSet) Candidates(known []string) []*Element {
+// Candidates lists the elements that may be for a key of which some parts are
+// known only to lie between bounds, or with "" not at all.
+func (s *NFTSet) Candidates(first, last []string) []*Element {
 	var out []*Element
 	for i := range s.Elements {
-		if e := &s.Elements[i]; e.Any || s.mayHold(e, known) {
+		if e := &s.Elements[i]; e.Any || s.mayHold(e, first, last) {
 			out = append(out, e)
 		}
 	}
 	return out
 }
 
-func (s *NFTSet) mayHold(e *Element, known []string) bool {
+func (s *NFTSet) mayHold(e *Element, first, last []string) bool {
 	at := 0
 	for i, p := range s.Key {
 		end := at + int(p.Bytes)
-		if end > len(e.First) || i >= len(known) {
+		if end > len(e.First) || i >= len(first) {
 			return true
 		}
-		if v := known[i]; v != "" && (v < e.First[at:end] || v > e.Last[at:end]) {
+		if first[i] != "" && (last[i] < e.First[at:end] || first[i] > e.Last[at:end]) {
 			return false
 		}
 		at = end

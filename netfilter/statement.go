@@ -62,15 +62,13 @@ type Update struct {
 	Text   string
 }
 
-// Rewrite changes an address, a port or both. Addr and Port are nil when they are
-// kept or found by the kernel. WithPort means that Addr gives address and
-// port, one after the other. Family is that of the address, 0 when the rule
-// does not say it.
+// Rewrite changes an address, a port or both. Addr and Port are nil when they
+// are kept or found by the kernel; Addr may give address and port, one after
+// the other. Family is that of the address, 0 when the rule does not say it.
 type Rewrite struct {
 	Kind        NATKind
 	Family      Family
 	Addr, Port  Expr
-	WithPort    bool
 	Random      bool
 	RandomFully bool
 	Persistent  bool

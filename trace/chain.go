@@ -102,38 +102,56 @@ func (r *run) chain(b netfilter.Hooked) fate {
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		if !r.matches(rule, n, top.chain) {
-			continue
-		}
-		switch target := rule.Target.(type) {
-		case netfilter.Return:
-			r.step(top.chain, n, rule, ActReturn, "", "")
+		t, target, f := r.apply(top.chain, n, rule)
+		switch t {
+		case done:
+			return f
+		case back:
 			if len(stack) == 1 {
 				return r.policy(base)
 			}
 			stack = stack[:len(stack)-1]
-		case netfilter.Jump:
+		case into:
 			var looped bool
-			if stack, looped = r.jump(stack, rule, n, target); looped {
+			if stack, looped = r.jump(stack, target); looped {
 				return stop
-			}
-		default:
-			if f := r.target(top.chain, n, rule); f != goOn || r.ended {
-				r.ended = false
-				return f
 			}
 		}
 	}
 }
 
-// jump enters a chain; looped is true when that chain is being walked already.
-func (r *run) jump(stack []frame, rule *netfilter.Rule, n int, j netfilter.Jump) (out []frame, looped bool) {
-	top := &stack[len(stack)-1]
-	act := ActJump
-	if j.Goto {
-		act = ActGoto
+// apply runs one rule, if it matches.
+func (r *run) apply(c *netfilter.Chain, n int, rule *netfilter.Rule) (turn, netfilter.Jump, fate) {
+	if rule.Statements != nil {
+		return r.statements(c, n, rule)
 	}
-	r.step(top.chain, n, rule, act, j.Chain, "")
+	if !r.matches(rule, n, c) {
+		return onward, netfilter.Jump{}, goOn
+	}
+	switch target := rule.Target.(type) {
+	case netfilter.Return:
+		r.step(c, n, rule, ActReturn, "", "")
+		return back, netfilter.Jump{}, goOn
+	case netfilter.Jump:
+		act := ActJump
+		if target.Goto {
+			act = ActGoto
+		}
+		r.step(c, n, rule, act, target.Chain, "")
+		return into, target, goOn
+	}
+	f := r.target(c, n, rule)
+	ended := r.ended
+	r.ended = false
+	if f != goOn || ended {
+		return done, netfilter.Jump{}, f
+	}
+	return onward, netfilter.Jump{}, goOn
+}
+
+// jump enters a chain; looped is true when that chain is being walked already.
+func (r *run) jump(stack []frame, j netfilter.Jump) (out []frame, looped bool) {
+	top := &stack[len(stack)-1]
 	for _, f := range stack {
 		if f.chain.Name == j.Chain || slices.Contains(f.trail, j.Chain) {
 			names := []string{}
@@ -180,6 +198,9 @@ func (r *run) step(c *netfilter.Chain, n int, rule *netfilter.Rule, act Action, 
 		s.Text, s.Comment = rule.Text, rule.Comment()
 	} else {
 		s.Text = "-P " + c.Name + " " + target
+		if r.tab.Variant == netfilter.Native {
+			s.Text = "policy " + strings.ToLower(target)
+		}
 	}
 	r.steps = append(r.steps, s)
 }

@@ -20,9 +20,11 @@ const (
 
 // value is a truth with, for maybe, why it is not known. Equal keys stand for
 // one question, which gets one answer within a walk.
+// With fact the key stands for a fact whose answer makes the value known.
 type value struct {
 	truth    truth
 	key, why string
+	fact     bool
 }
 
 func is(b bool) value {
@@ -71,8 +73,14 @@ func (r *run) eval(m netfilter.Match) value {
 	case netfilter.TCPFlags:
 		return is(p.proto == netfilter.TCP && (p.flags&m.Mask == m.Comp) != m.Not)
 	case netfilter.Mark:
+		if p.markWhy != "" {
+			return unsure(p.markWhy)
+		}
 		return is(p.mark&m.Mask == m.Value).except(m.Not)
 	case netfilter.ConnMark:
+		if r.ct.markWhy != "" {
+			return unsure(r.ct.markWhy)
+		}
 		return is(r.ct.state != 0 && r.ct.state&(netfilter.StateInvalid|netfilter.StateUntracked) == 0 && (r.ct.mark&m.Mask == m.Value) != m.Not)
 	case netfilter.AddrType:
 		return r.addrType(m)

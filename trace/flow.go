@@ -75,6 +75,9 @@ type packet struct {
 	bridge       string // the bridge it is bridged within, "" if routed
 	physIn       string
 	local        bool // a process of the host sent it
+	priority     uint32
+	// Why mark or priority are not known, "" when they are.
+	markWhy, priorityWhy string
 }
 
 // unknownDev is the name of an interface that is there but not known.
@@ -90,5 +93,6 @@ type conn struct {
 	dnatSet, snatSet bool            // the side is initialised: nat is not asked again
 	dnat, snat       bool            // the side is rewritten
 	mark             uint32
-	confirmed        bool // the packet has passed its last hook once: the entry is in the table
+	confirmed        bool   // the packet has passed its last hook once: the entry is in the table
+	markWhy          string // why it is not known, "" when it is
 }

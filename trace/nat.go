@@ -229,7 +229,9 @@ func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 	act := ActSNAT
 	switch t.Kind {
 	case netfilter.SNAT:
-		addr = r.pickAddr(t.Addrs)
+		if t.Addrs.First.IsValid() {
+			addr = r.pickAddr(t.Addrs)
+		}
 	case netfilter.NetMap:
 		addr, act = mapPrefix(p.src, t.Prefix), ActNetmap
 	case netfilter.Masquerade:

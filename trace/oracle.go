@@ -22,6 +22,7 @@ type fork struct {
 	total  *big.Rat // of the path up to and with the picked option
 	why    string   // "" for a random choice, else why it is not known
 	cond   string   // the condition under which option 0 holds, for history
+	reps   []uint32 // what stands for each option, for chosen
 }
 
 var (
@@ -75,6 +76,21 @@ func (o *oracle) among(weights []int) int {
 		shares[i] = big.NewRat(int64(w), int64(sum))
 	}
 	return o.pick(shares, "", "")
+}
+
+// chosen forks by chance between options that are worked out only when the
+// walk comes here first: their weights, and a number that stands for each.
+func (o *oracle) chosen(options func() (weights []int, reps []uint32)) uint32 {
+	if o.at == len(o.path) {
+		weights, reps := options()
+		at := o.at
+		o.among(weights)
+		o.path[at].reps = reps
+		return reps[o.path[at].picked]
+	}
+	f := &o.path[o.at]
+	o.at++
+	return f.reps[f.picked]
 }
 
 // unsure forks because something is not known. Both branches get half of the

@@ -72,6 +72,8 @@ type Step struct {
 	Target  string // the chain, address, mark or policy that the action is about
 	Note    string // in words, where the rule alone does not say it
 	Comment string
+	Element bool // the comment is that of a set's element
+	Partly  bool // only the beginning of the rule applied
 	// The packet as the rule saw it.
 	Src, Dst netip.Addr
 	DstPort  uint16

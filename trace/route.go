@@ -115,6 +115,9 @@ func (r *run) toForward(route netfilter.Route) {
 		return
 	}
 	p.ttl--
+	if p.dst.Is4() {
+		p.priority, p.priorityWhy = 0, "" // set anew from the TOS, which is taken for 0
+	}
 	r.forward(route.Dev)
 }
 

@@ -28,6 +28,11 @@ type run struct {
 	before   packet          // as it entered the hook, to see what OUTPUT changed
 	ended    bool            // a target has accepted: the table is done
 
+	note  *effect                                // of the rule that runs
+	drawn []uint32                               // random numbers of the statement
+	used  int                                    // how many of them were asked for
+	added map[*netfilter.NFTSet]map[string]datum // what rules put into sets
+
 	remembered []string // what "recent" lists have learned from this packet
 
 	hops    []Hop

@@ -13,6 +13,8 @@ import (
 	"portolan/netfilter/iproute"
 	"portolan/netfilter/ipsetsave"
 	"portolan/netfilter/iptsave"
+	"portolan/netfilter/nftjson"
+	"portolan/netfilter/nfttext"
 	"portolan/netfilter/sysctl"
 )
 
@@ -53,7 +55,8 @@ func Read(paths ...string) ([]Text, error) {
 }
 
 // Host puts texts together. Two texts may not give the same table of the same
-// family and variant.
+// family and variant; only of iptables' tables in an nft ruleset the
+// iptables-save text is taken, which says more.
 func Host(o Options, texts ...Text) (*netfilter.Host, error) {
 	h := &netfilter.Host{Sysctls: map[string]string{}}
 	var errs []error
@@ -62,6 +65,7 @@ func Host(o Options, texts ...Text) (*netfilter.Host, error) {
 			errs = append(errs, err)
 		}
 	}
+	h.Warnings = append(h.Warnings, h.PreferIPTables()...)
 	return h, errors.Join(errs...)
 }
 
@@ -82,7 +86,9 @@ func add(h *netfilter.Host, o Options, t Text) error {
 		return nil
 	case Unrecognised:
 		return fmt.Errorf("detect: %s: nothing that is known begins like this", t.Name)
-	case NFTables, IPVS:
+	case NFTables, NFTJSON:
+		return addNFT(h, t, kind)
+	case IPVS:
 		return fmt.Errorf("detect: %s is %s, which is not read by this version", t.Name, kind)
 	}
 	return addState(h, t, kind)
@@ -94,6 +100,24 @@ func addRules(h *netfilter.Host, o Options, t Text, kind Kind) error {
 		parse = iptsave.ParseListing
 	}
 	d, err := parse(t.Name, t.Text, iptsave.Options{Table: o.Table})
+	if err != nil {
+		return err
+	}
+	h.Warnings = append(h.Warnings, d.Warnings...)
+	for _, table := range d.Tables {
+		if err := h.AddTable(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addNFT(h *netfilter.Host, t Text, kind Kind) error {
+	parse := nfttext.Parse
+	if kind == NFTJSON {
+		parse = nftjson.Parse
+	}
+	d, err := parse(t.Name, t.Text)
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,12 @@ const (
 	Conntrack
 	IPSet
 	HostFile
-	NFTables // nft list ruleset, text or JSON
+	NFTables // nft list ruleset, or a script for nft -f
+	NFTJSON  // nft -j list ruleset
 	IPVS     // ipvsadm
 )
 
-var kindNames = [...]string{"nothing", "an unrecognised text", "iptables-save output", "an iptables listing", "ip addr output", "ip route output", "ip rule output", "ip neigh output", "route -n output", "arp -n output", "sysctl output", "a conntrack listing", "ipset save output", "a host description", "an nft ruleset", "an ipvsadm listing"}
+var kindNames = [...]string{"nothing", "an unrecognised text", "iptables-save output", "an iptables listing", "ip addr output", "ip route output", "ip rule output", "ip neigh output", "route -n output", "arp -n output", "sysctl output", "a conntrack listing", "ipset save output", "a host description", "an nft ruleset", "an nft ruleset in JSON", "an ipvsadm listing"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -39,7 +40,8 @@ var signs = []struct {
 	kind Kind
 	re   *regexp.Regexp
 }{
-	{NFTables, regexp.MustCompile(`^table (ip|ip6|inet|arp|bridge|netdev) \S+|"nftables"\s*:`)},
+	{NFTJSON, regexp.MustCompile(`"nftables"\s*:`)},
+	{NFTables, regexp.MustCompile(`^(table|add (table|chain|rule|set|map|element)|create table|(flush|delete|destroy) (table|chain|set|map|element))( (ip|ip6|inet|arp|bridge|netdev))? [^\s:]+|^flush ruleset`)},
 	{IPVS, regexp.MustCompile(`^IP Virtual Server version|^-[Aa] -[tuf] `)},
 	{HostFile, regexp.MustCompile(`^["{\s]*"?(interfaces|routes|sysctls|rules|neighbours)"?\s*:`)},
 	{Listing, regexp.MustCompile(`^Chain \S+ \(`)},

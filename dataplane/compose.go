@@ -84,14 +84,21 @@ func (c *container) believed(owner string) part {
 // compose merges the parts that view selects: objects in key order, claims
 // included, one for each key.
 func compose(c *container, view func(owner string) part) []Object {
+	objects, _ := resolve(c, view)
+	return objects
+}
+
+// resolve is compose, and tells whether somebody does not get what it asks for.
+func resolve(c *container, view func(owner string) part) (objects []Object, conflict bool) {
 	parts := c.collect(view)
 	switch len(parts) {
 	case 0:
-		return nil
+		return nil, false
 	case 1:
-		return parts[0].objects()
+		return parts[0].objects(), false
 	}
-	return contestOf(parts).objects()
+	contest := contestOf(parts)
+	return contest.objects(), contest.real
 }
 
 // collect lists the parts that view selects, in no order.

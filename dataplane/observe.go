@@ -124,7 +124,11 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 	case c.adopt:
 		return adopted(cont, c.held, seen)
 	case cont != nil:
-		wanted = compose(cont, cont.wanted(c.held))
+		var conflict bool
+		wanted, conflict = resolve(cont, cont.wanted(c.held))
+		if !conflict && c.want.conflicts[name] == nil && !cont.anyHeld(c.held) {
+			delete(c.want.unchecked, name) // no need to look a second time
+		}
 	}
 	return wanted, false
 }

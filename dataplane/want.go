@@ -207,6 +207,12 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	return true
 }
 
+// anyHeld tells whether some owner that changed is held.
+func (c *container) anyHeld(held func(string) bool) (any bool) {
+	c.before.each(func(owner string, _ part) { any = any || held(owner) })
+	return any
+}
+
 // settle files c as dirty or clean, and forgets it when nothing is left of it.
 func (w *Want) settle(c *container) {
 	if c.before.len() > 0 {

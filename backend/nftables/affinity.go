@@ -5,7 +5,6 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 
-	"portolan/dataplane"
 	"portolan/service"
 )
 
@@ -99,18 +98,18 @@ func (b *Backend) stickyRule() string {
 }
 
 // affinityObjects are asked for by every Service with affinity.
-func (b *Backend) affinityObjects(timeout string) []dataplane.Object {
+func (b *Backend) affinityObjects(timeout string) structure {
 	if known, ok := b.learners.Load(timeout); ok {
-		return known.([]dataplane.Object)
+		return known.(structure)
 	}
-	var out []dataplane.Object
+	var out structure
 	for _, name := range []string{affinity, affinityIDs, affinityPortIDs, affinityLearn} {
-		out = append(out, b.set(name))
+		out.sets = append(out.sets, b.set(name))
 	}
 	const learn = "ct state new ct status dnat meta priority vmap @" + affinityLearn
-	out = append(out, chainObjects("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)...)
-	out = append(out, chainObjects("affinity-output", "type filter hook output"+afterDNAT, learn)...)
-	out = append(out, chainObjects("learn-"+timeout, "update @"+affinity+" { "+b.client()+" timeout "+timeout+"s : "+
+	out.chains = append(out.chains, chainObjects("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)...)
+	out.chains = append(out.chains, chainObjects("affinity-output", "type filter hook output"+afterDNAT, learn)...)
+	out.chains = append(out.chains, chainObjects("learn-"+timeout, "update @"+affinity+" { "+b.client()+" timeout "+timeout+"s : "+
 		b.words.ip+" daddr . th dport } meta priority set none")...)
 	b.learners.Store(timeout, out)
 	return out

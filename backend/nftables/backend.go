@@ -34,8 +34,8 @@ type Backend struct {
 	table   nft.Table
 
 	// balancers and learners keep the text that many Services share.
-	balancers sync.Map // balancer -> []dataplane.Object
-	learners  sync.Map // seconds -> []dataplane.Object
+	balancers sync.Map // balancer -> structure
+	learners  sync.Map // seconds -> structure
 
 	mu     sync.Mutex // guards Conn and what follows
 	ids    scopeIDs

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,14 +74,17 @@ func (k balancer) entry() string {
 	return k.core()
 }
 
+// structure is what owners share: chains, sorted, and the sets they look into.
+type structure struct{ chains, sets []dataplane.Object }
+
 // chainsOf returns the map and the chains of a balancer. They are the same for
-// all that ask, so the last ones are kept.
-func (b *Backend) chainsOf(k balancer) []dataplane.Object {
+// all that ask, and so are kept.
+func (b *Backend) chainsOf(k balancer) structure {
 	if known, ok := b.balancers.Load(k); ok {
-		return known.([]dataplane.Object)
+		return known.(structure)
 	}
-	out := []dataplane.Object{b.set(k.slots())}
-	add := func(name string, rules ...string) { out = append(out, chainObjects(name, rules...)...) }
+	out := structure{sets: []dataplane.Object{b.set(k.slots())}}
+	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	mark := "meta mark set meta mark | " + b.words.mark + " "
 	switch k.masquerade {
 	case everybody:
@@ -99,6 +103,7 @@ func (b *Backend) chainsOf(k balancer) []dataplane.Object {
 	default:
 		add(k.core(), b.choose(k, k.n, 0), lost)
 	}
+	slices.SortFunc(out.chains, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
 	b.balancers.Store(k, out)
 	return out
 }

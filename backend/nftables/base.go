@@ -39,9 +39,9 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	s := newSheet()
 	w := &b.words
 	for _, name := range []string{serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, clusterIPs, hairpin, limited, sources} {
-		s.fixed = append(s.fixed, b.set(name))
+		s.sets = append(s.sets, b.set(name))
 	}
-	chain := func(name string, rules ...string) { s.fixed = append(s.fixed, chainObjects(name, rules...)...) }
+	chain := func(name string, rules ...string) { s.chains = append(s.chains, chainObjects(name, rules...)...) }
 	chain(layoutChain(layout))
 	chain("nat-prerouting", "type nat hook prerouting"+atDNAT, "jump "+services)
 	chain("nat-output", "type nat hook output"+atDNAT, "jump "+services)
@@ -77,7 +77,7 @@ func (b *Backend) nodePortAddresses(s *sheet, node service.Node) string {
 	if node.NodePorts.All(b.options.Family) {
 		return "fib daddr type local " + w.ip + " daddr != " + w.loopback + " "
 	}
-	s.fixed = append(s.fixed, b.set(nodePortIPs))
+	s.sets = append(s.sets, b.set(nodePortIPs))
 	for _, a := range node.NodePorts.Selected(b.options.Family) {
 		if !a.IsLoopback() {
 			s.element("set/"+nodePortIPs, a.String())

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"portolan/dataplane"
@@ -67,7 +68,8 @@ func newRaw(tb testing.TB, counts ...int) *rawTable {
 	s := dataplane.NewSync(r.b)
 	s.Set(dataplane.Owner{}, r.b.Base(benchNode()))
 	for i, n := range counts {
-		s.Set(dataplane.Owner{Name: fmt.Sprint(i)}, r.b.chainsOf(balancer{n: n, masquerade: outsiders, pods: r.b.podMatch(benchNode())}))
+		what := r.b.chainsOf(balancer{n: n, masquerade: outsiders, pods: r.b.podMatch(benchNode())})
+		s.Set(dataplane.Owner{Name: fmt.Sprint(i)}, append(slices.Clone(what.chains), what.sets...))
 	}
 	apply(tb, s)
 	r.batch = nft.NewBatch(r.b.table)

@@ -23,8 +23,7 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 		for _, f := range pf.Frontends {
 			r := frontend{sheet: s, b: b, f: f, pods: pods, key: keyOf(f)}
 			if err := r.write(); err != nil {
-				clear(s.fixed)
-				sheets.Put(s)
+				s.end()
 				return nil, fmt.Errorf("nftables: render %s: %w", svc.Name, err)
 			}
 		}
@@ -54,15 +53,29 @@ type frontend struct {
 // mostEndpoints is how many slots a list has room for.
 const mostEndpoints = localSlots
 
+// write emits in the order of keys, so that a Service with one frontend needs no
+// sorting.
 func (r *frontend) write() error {
 	dispatch, without := "map/"+serviceIPs, "map/"+noEndpoints
 	if r.f.Kind == service.NodePort {
 		dispatch, without = "map/"+nodePorts, "map/"+noEndpointNodePorts
-	} else {
-		r.sources()
 	}
-	if r.f.Kind == service.ClusterIP {
-		r.element("set/"+clusterIPs, r.f.Addr.String())
+	k, lists, forwards := balancerOf(r.f, r.pods)
+	if n := max(k.n, k.m); n > mostEndpoints {
+		return fmt.Errorf("%d endpoints at %s; at most %d fit", n, r.key, mostEndpoints)
+	}
+	if forwards && k.affine {
+		r.affinity()
+	}
+	if forwards {
+		r.share(r.b.chainsOf(k))
+		r.open(k.slotContainer(), r.key)
+		r.endpoints(lists[0])
+		if k.local && k.m > 0 {
+			r.text = append(r.text, " | "...)
+			r.endpoints(lists[1])
+		}
+		r.close()
 	}
 	switch v := r.f.Route(service.FromOutside).Verdict; v {
 	case service.Forward:
@@ -74,25 +87,16 @@ func (r *frontend) write() error {
 	default:
 		panic(fmt.Sprintf("nftables: unknown verdict %v", v))
 	}
-	k, lists, forwards := balancerOf(r.f, r.pods)
-	if !forwards {
+	if forwards {
+		r.element(dispatch, r.key, " : goto ", k.entry())
+	} else {
 		r.claim(dispatch, r.key)
-		return nil
 	}
-	if n := max(k.n, k.m); n > mostEndpoints {
-		return fmt.Errorf("%d endpoints at %s; at most %d fit", n, r.key, mostEndpoints)
+	if r.f.Kind == service.ClusterIP {
+		r.element("set/"+clusterIPs, r.f.Addr.String())
 	}
-	r.element(dispatch, r.key, " : goto ", k.entry())
-	r.fixed = append(r.fixed, r.b.chainsOf(k)...)
-	r.begin(k.slotContainer(), r.key)
-	r.endpoints(lists[0])
-	if k.local && k.m > 0 {
-		r.text = append(r.text, " | "...)
-		r.endpoints(lists[1])
-	}
-	r.end()
-	if k.affine {
-		r.affinity()
+	if r.f.Kind != service.NodePort {
+		r.sources()
 	}
 	return nil
 }
@@ -116,7 +120,7 @@ func (r *frontend) affinity() {
 	name, timeout := scopeOf(r.f), seconds(r.f.Affinity)
 	r.element(ids, r.key, " : ", name)
 	r.element("map/"+affinityLearn, name, " : goto learn-", timeout)
-	r.fixed = append(r.fixed, r.b.affinityObjects(timeout)...)
+	r.share(r.b.affinityObjects(timeout))
 }
 
 // sources writes who may use the frontend. A range that lies in another is left
@@ -130,14 +134,14 @@ func (r *frontend) sources() {
 		return
 	}
 	r.element("set/"+limited, r.key)
-	r.begin("set/"+sources, r.key)
+	r.open("set/"+sources, r.key)
 	for i, p := range ranges {
 		if i > 0 {
 			r.text = append(r.text, ", "...)
 		}
 		r.text = p.AppendTo(r.text)
 	}
-	r.end()
+	r.close()
 }
 
 // outermost returns the ranges that lie in no other, sorted by address.

@@ -13,8 +13,9 @@ import (
 type sheet struct {
 	text  []byte
 	lines []line
-	fixed []dataplane.Object // shared with other owners, text and all
-	order []int32            // of lines, then fixed
+	// Shared with other owners, text and all.
+	chains, sets []dataplane.Object
+	order        []int32 // of chains, lines, sets
 }
 
 type line struct {
@@ -28,7 +29,7 @@ var sheets = sync.Pool{New: func() any { return new(sheet) }}
 
 func newSheet() *sheet {
 	s := sheets.Get().(*sheet)
-	s.text, s.lines, s.fixed = s.text[:0], s.lines[:0], s.fixed[:0]
+	s.text, s.lines, s.chains, s.sets = s.text[:0], s.lines[:0], s.chains[:0], s.sets[:0]
 	return s
 }
 
@@ -43,6 +44,12 @@ func (s *sheet) element(container, name string, rest ...string) {
 	s.lines = append(s.lines, line{container, from, end, len(s.text), from})
 }
 
+// share adds what other owners ask for too.
+func (s *sheet) share(what structure) {
+	s.chains = append(s.chains, what.chains...)
+	s.sets = append(s.sets, what.sets...)
+}
+
 // claim keeps a key from younger owners.
 func (s *sheet) claim(container, name string) {
 	from := len(s.text)
@@ -50,45 +57,62 @@ func (s *sheet) claim(container, name string) {
 	s.lines = append(s.lines, line{container, from, len(s.text), len(s.text), len(s.text)})
 }
 
-// begin starts an object whose body is written to s.text by the caller; end
-// ends it.
-func (s *sheet) begin(container, name string) {
-	s.claim(container, name)
-}
+// open starts an object whose body the caller writes to s.text; close ends it.
+func (s *sheet) open(container, name string) { s.claim(container, name) }
 
-func (s *sheet) end() { s.lines[len(s.lines)-1].to = len(s.text) }
+func (s *sheet) close() { s.lines[len(s.lines)-1].to = len(s.text) }
 
 // objects returns everything in key order, and ends the use of the sheet. It sorts
 // numbers, since objects are large and full of pointers.
 func (s *sheet) objects() []dataplane.Object {
 	text := string(s.text)
 	key := func(i int32) dataplane.Key {
-		if n := int(i) - len(s.lines); n >= 0 {
-			return s.fixed[n].Key
+		if o := s.shared(i); o != nil {
+			return o.Key
 		}
-		l := &s.lines[i]
+		l := &s.lines[int(i)-len(s.chains)]
 		return dataplane.Key{Container: l.container, Rank: dataplane.Keyed, Name: text[l.from:l.name]}
 	}
 	s.order = s.order[:0]
-	for i := range len(s.lines) + len(s.fixed) {
+	for i := range len(s.chains) + len(s.lines) + len(s.sets) {
 		s.order = append(s.order, int32(i))
 	}
-	slices.SortFunc(s.order, func(a, b int32) int { return cmp.Or(key(a).Compare(key(b)), int(a-b)) })
+	byKey := func(a, b int32) int { return cmp.Or(key(a).Compare(key(b)), int(a-b)) }
+	if !slices.IsSortedFunc(s.order, byKey) {
+		slices.SortFunc(s.order, byKey)
+	}
 	out := make([]dataplane.Object, 0, len(s.order))
 	for _, i := range s.order {
 		k := key(i)
 		if n := len(out); n > 0 && out[n-1].Key == k {
 			continue
 		}
-		if n := int(i) - len(s.lines); n >= 0 {
-			out = append(out, s.fixed[n])
+		if o := s.shared(i); o != nil {
+			out = append(out, *o)
 		} else {
-			l := &s.lines[i]
+			l := &s.lines[int(i)-len(s.chains)]
 			out = append(out, dataplane.Object{Key: k, Body: text[l.body:l.to]})
 		}
 	}
-	clear(s.lines)
-	clear(s.fixed)
-	sheets.Put(s)
+	s.end()
 	return out
+}
+
+// shared returns an object of chains or sets, nil for a line.
+func (s *sheet) shared(i int32) *dataplane.Object {
+	if int(i) < len(s.chains) {
+		return &s.chains[i]
+	}
+	if n := int(i) - len(s.chains) - len(s.lines); n >= 0 {
+		return &s.sets[n]
+	}
+	return nil
+}
+
+// end ends the use of the sheet.
+func (s *sheet) end() {
+	clear(s.lines)
+	clear(s.chains)
+	clear(s.sets)
+	sheets.Put(s)
 }

@@ -132,7 +132,9 @@ func request(fd int, kind uint16, family uint8, group uint16, flags uint16, attr
 			if m.kind == unix.NLMSG_DONE || m.kind == unix.NLMSG_ERROR {
 				return nil
 			}
-			each(m)
+			if each != nil { // else a packet, while the listener is not all set
+				each(m)
+			}
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestDefaults(t *testing.T) {
 
 func TestFileAndFlags(t *testing.T) {
 	path := write(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n"+head+
-		"hostnameOverride: ' Node-A '\nclusterCIDR: 10.244.0.0/16,fd00::/48\nnodePortAddresses: [localhost, 192.0.2.0/24]\niptables: {minSyncPeriod: 2s}\n")
+		"hostnameOverride: Node-A\nclusterCIDR: 10.244.0.0/16,fd00::/48\nnodePortAddresses: [localhost, 192.0.2.0/24]\niptables: {minSyncPeriod: 2s}\n")
 	c, warnings, err := load(t, false, "--config", path, "--masquerade-all", "--hostname-override", "Node-B")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
@@ -64,10 +64,142 @@ func TestFileAndFlags(t *testing.T) {
 	}
 }
 
-func TestUnknownAndDuplicateFieldsAreWarnings(t *testing.T) {
-	_, warnings, err := load(t, false, "--config", write(t, head+"clusterCIDR: 10.0.0.0/8\nnoSuchField: 1\n"))
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "noSuchField") {
-		t.Errorf("warnings %v, error %v", warnings, err)
+// Unknown and duplicate fields are warnings with their line in the file, and
+// errors when that is asked for.
+func TestUnknownAndDuplicateFields(t *testing.T) {
+	path := write(t, "# a comment\n---\nkind: InitConfiguration\nnoSuchField: 1\n---\n"+head+
+		"clusterCIDR: 10.0.0.0/8\nnoSuchField: 1\niptables:\n  masqueradeBit: 3\n  bit: 4\n  masqueradeBit: 5\n"+
+		"winkernel: {networkName: x}\nfeatureGates: {Guess: true}\n---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nlayout: compact\nmanifests: [/etc/services]\n")
+	c, warnings, err := load(t, false, "--config", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"line 9: field noSuchField", "line 12: field iptables.bit", "line 13: field iptables.masqueradeBit is there already, on line 11", "line 19: field layout", "winkernel", "gate Guess"} {
+		if i >= len(warnings) || !strings.Contains(warnings[i], want) {
+			t.Errorf("%q is not warning %d of %q", want, i, warnings)
+		}
+	}
+	if len(warnings) != 6 || c.MasqueradeBit != 5 || len(c.Options.Manifests) != 1 {
+		t.Errorf("%q, %+v", warnings, c)
+	}
+	if _, _, err := load(t, false, "--config", path, "--strict-config"); err == nil || !strings.Contains(err.Error(), "line 12") {
+		t.Errorf("strict: %v", err)
+	}
+}
+
+// Our own settings: a document of their own, flags above it, in every use.
+func TestOwnOptions(t *testing.T) {
+	const options = "apiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nmanifests: [/a, /b]\nnodeIPs: [192.0.2.1]\n"
+	for _, text := range []string{options, head + "---\n" + options, options + "---\n" + head} {
+		path := write(t, text)
+		c, warnings, err := load(t, false, "--config", path)
+		if err != nil || len(warnings) > 0 || len(c.Options.Manifests) != 2 || len(c.Options.NodeIPs) != 1 {
+			t.Errorf("%+v, %v, %v", c.Options, warnings, err)
+		}
+		c, _, err = load(t, false, "--config", path, "--manifests", "/c", "--node-ip", "x")
+		if err != nil || len(c.Options.Manifests) != 1 || c.Options.NodeIPs[0] != "x" {
+			t.Errorf("flags: %+v, %v", c.Options, err)
+		}
+		if _, err := c.Options.Addrs(); err == nil {
+			t.Error("x is an address")
+		}
+	}
+	if _, _, err := load(t, false, "--config", write(t, strings.Replace(options, "v1alpha1", "v1", 1))); err == nil {
+		t.Error("an unknown version is taken")
+	}
+}
+
+// The host's choice of a mode brings that mode's section.
+func TestWithMode(t *testing.T) {
+	path := write(t, head+"nftables: {syncPeriod: 9s, masqueradeAll: true}\niptables: {syncPeriod: 8s}\n")
+	auto, _, err := load(t, false, "--config", path, "--master", "https://x", "--manifests", "/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := auto.WithMode(NFTables)
+	if err != nil || c.Mode != NFTables || c.SyncPeriod != 9*time.Second || c.MinSyncPeriod != 10*time.Millisecond || !c.MasqueradeAll || c.Client.Master == "" || len(c.Options.Manifests) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if auto.Mode != Auto || auto.SyncPeriod != 8*time.Second || auto.MasqueradeAll {
+		t.Errorf("auto changed: %+v", auto)
+	}
+}
+
+// kubeadm's ConfigMap, as it is in its clusters.
+func TestKubeadm(t *testing.T) {
+	c, warnings, err := load(t, false, "--strict-config", "--hostname-override", "node-1", "--config", write(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+bindAddress: 0.0.0.0
+bindAddressHardFail: false
+clientConnection:
+  acceptContentTypes: ""
+  burst: 0
+  contentType: ""
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+  qps: 0
+clusterCIDR: 10.244.0.0/16
+configSyncPeriod: 0s
+conntrack:
+  maxPerCore: null
+  min: null
+  tcpBeLiberal: false
+  tcpCloseWaitTimeout: null
+  tcpEstablishedTimeout: null
+  udpStreamTimeout: 0s
+  udpTimeout: 0s
+detectLocal:
+  bridgeInterface: ""
+  interfaceNamePrefix: ""
+detectLocalMode: ""
+enableProfiling: false
+healthzBindAddress: ""
+hostnameOverride: ""
+iptables:
+  localhostNodePorts: null
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+ipvs:
+  excludeCIDRs: null
+  minSyncPeriod: 0s
+  scheduler: ""
+  strictARP: false
+  syncPeriod: 0s
+  tcpFinTimeout: 0s
+  tcpTimeout: 0s
+  udpTimeout: 0s
+kind: KubeProxyConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+metricsBindAddress: ""
+mode: ""
+nftables:
+  masqueradeAll: false
+  masqueradeBit: null
+  minSyncPeriod: 0s
+  syncPeriod: 0s
+nodePortAddresses: null
+oomScoreAdj: null
+portRange: ""
+showHiddenMetricsForVersion: ""
+winkernel:
+  enableDSR: false
+  forwardHealthCheckVip: false
+  networkName: ""
+  rootHnsEndpointName: ""
+  sourceVip: ""
+`))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	if c.Hostname != "node-1" || c.Client.Kubeconfig == "" || c.Client.Burst != 10 || c.OOMScoreAdj != -999 || c.Conntrack.MaxPerCore != 32768 || c.SyncPeriod != 30*time.Second {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -88,39 +220,17 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Every rule refuses one bad value and names the field.
-func TestD4Validation(t *testing.T) {
-	for field, text := range map[string]string{
-		"mode":                            "mode: userspace",
-		"hostnameOverride":                "hostnameOverride: 'a b'",
-		"iptables.masqueradeBit":          "iptables: {masqueradeBit: 32}",
-		"iptables.minSyncPeriod":          "iptables: {minSyncPeriod: -1s}",
-		"iptables.syncPeriod":             "iptables: {syncPeriod: 1s, minSyncPeriod: 2s}",
-		"healthzBindAddress":              "healthzBindAddress: 'localhost:1'",
-		"clusterCIDR":                     "clusterCIDR: '10.0.0.0/8,10.1.0.0/16'",
-		"detectLocalMode":                 "detectLocalMode: Guess",
-		"detectLocal.bridgeInterface":     "detectLocalMode: BridgeInterface",
-		"detectLocal.interfaceNamePrefix": "detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 'a b'}",
-		"nodePortAddresses[1]":            "nodePortAddresses: [primary, primary]",
-		"nodePortAddresses[0]":            "nodePortAddresses: [Primary]",
-	} {
-		_, _, err := load(t, false, "--config", write(t, head+text+"\n"))
-		if err == nil || !strings.Contains(err.Error(), "KubeProxyConfiguration."+field+":") {
-			t.Errorf("%s: %v", field, err)
-		}
-	}
-	_, _, err := load(t, false, "--config", write(t, head+"mode: x\ndetectLocalMode: y\n"))
-	if err == nil || strings.Count(err.Error(), "KubeProxyConfiguration.") != 2 {
-		t.Errorf("not all failures are reported together: %v", err)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(head + "clusterCIDR: 10.0.0.0/8\nnodePortAddresses: [primary]\n"))
 	f.Add([]byte("a: 1\n---\n" + head))
+	for _, text := range inputs {
+		f.Add([]byte(head + text))
+	}
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		if c, _, err := parse(data); err == nil {
-			_, _ = New(c)
+		if f, err := parse(data); err == nil {
+			if c, err := New(f.proxy); err == nil {
+				_, _ = c.YAML()
+			}
 		}
 	})
 }
@@ -144,8 +254,8 @@ func TestNFTables(t *testing.T) {
 	if err != nil || c.MasqueradeAll || c.MasqueradeBit != 20 || c.SyncPeriod != 9*time.Second || c.MinSyncPeriod != 10*time.Millisecond {
 		t.Errorf("file: %+v, %v", c, err)
 	}
-	_, _, err = load(t, false, "--config", write(t, head+"mode: nftables\nnftables: {masqueradeBit: 32, syncPeriod: 1ms}\n"))
-	for _, field := range []string{"nftables.masqueradeBit", "nftables.syncPeriod"} {
+	_, _, err = load(t, false, "--config", write(t, head+"mode: nftables\nnftables: {masqueradeBit: 32, syncPeriod: 1ms, minSyncPeriod: 2ms}\n"))
+	for _, field := range []string{"nftables.masqueradeBit", "nftables.minSyncPeriod"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
 		}

@@ -1,20 +1,14 @@
-// Package config turns a KubeProxyConfiguration (v1alpha1) and kube-proxy's
-// flags into one validated Config.
 package config
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -23,88 +17,133 @@ const (
 	kind       = "KubeProxyConfiguration"
 )
 
-// Read returns the KubeProxyConfiguration in a file, with kube-proxy's
-// defaults filled in. Documents of other kinds, such as kubeadm's, are passed
-// over. Unknown and duplicate fields are warnings.
-func Read(path string) (*kubeproxy.KubeProxyConfiguration, []string, error) {
+// file is what a configuration file holds for us.
+type file struct {
+	data     []byte
+	proxy    *kubeproxy.KubeProxyConfiguration // with defaults
+	options  ProxyOptions
+	warnings []string // fields that mean nothing, with their line
+}
+
+// read returns what a file holds. Documents of other kinds, such as kubeadm's,
+// are passed over. With strict, what would be a warning is an error.
+func read(path string, strict bool) (file, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("config: %w", err)
+		return file{}, fmt.Errorf("config: %w", err)
 	}
-	c, warnings, err := parse(data)
+	f, err := parse(data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("config: %s: %w", path, err)
+		return file{}, fmt.Errorf("config: %s: %w", path, err)
 	}
-	for i, w := range warnings {
-		warnings[i] = path + ": " + w
+	for i, w := range f.warnings {
+		f.warnings[i] = path + ": " + w
 	}
-	return c, warnings, nil
+	if strict && len(f.warnings) > 0 {
+		return file{}, fmt.Errorf("config: strict: %s", strings.Join(f.warnings, "; "))
+	}
+	return f, nil
 }
 
-func parse(data []byte) (*kubeproxy.KubeProxyConfiguration, []string, error) {
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		raw, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return nil, nil, fmt.Errorf("no document of apiVersion %s and kind %s", apiVersion, kind)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
+func parse(data []byte) (file, error) {
+	f := file{data: data}
+	haveOptions := false
+	for _, raw := range documents(data) {
 		var meta metav1.TypeMeta
 		if err := yaml.Unmarshal(raw, &meta); err != nil {
-			return nil, nil, err
+			return file{}, err
 		}
-		if meta.Kind != kind {
+		var err error
+		switch meta.Kind {
+		case kind:
+			if f.proxy != nil {
+				f.warn(raw, "a second document of kind %s is not used", kind)
+				continue
+			}
+			f.proxy = &kubeproxy.KubeProxyConfiguration{}
+			err = f.decode(raw, meta, apiVersion, f.proxy)
+		case optionsKind:
+			if haveOptions {
+				f.warn(raw, "a second document of kind %s is not used", optionsKind)
+				continue
+			}
+			haveOptions = true
+			err = f.decode(raw, meta, optionsVersion, &f.options)
+		}
+		if err != nil {
+			return file{}, err
+		}
+	}
+	if f.proxy == nil && !haveOptions {
+		return file{}, fmt.Errorf("no document of apiVersion %s and kind %s", apiVersion, kind)
+	}
+	if f.proxy == nil {
+		f.proxy = &kubeproxy.KubeProxyConfiguration{}
+	}
+	f.warnings = append(f.warnings, ignoredFields(f.proxy)...)
+	SetDefaults(f.proxy)
+	return f, nil
+}
+
+// decode reads one document. As in kube-proxy names of fields are
+// case-sensitive, types are exact, and null is "not given".
+func (f *file) decode(raw []byte, meta metav1.TypeMeta, version string, into any) error {
+	if meta.APIVersion != version {
+		return fmt.Errorf("apiVersion %q of kind %s is not known; %s is", meta.APIVersion, meta.Kind, version)
+	}
+	f.warnings = append(f.warnings, strangeFields(raw, into)...)
+	text, err := yaml.YAMLToJSON(raw)
+	if err != nil {
+		return err
+	}
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, into); err != nil {
+		return fmt.Errorf("%s: %w", meta.Kind, err)
+	}
+	return nil
+}
+
+func (f *file) warn(raw []byte, format string, args ...any) {
+	line := 1 + len(raw) - len(bytes.TrimLeft(raw, "\n")) // documents keep their lines
+	f.warnings = append(f.warnings, fmt.Sprintf("line %d: %s", line, fmt.Sprintf(format, args...)))
+}
+
+// documents splits a YAML stream. Each part begins with as many empty lines as
+// stand before it in the stream, so that every line number is that of the file.
+func documents(data []byte) [][]byte {
+	var out [][]byte
+	var doc []byte
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	flush := func(next int) {
+		if len(bytes.TrimSpace(doc)) > 0 {
+			out = append(out, doc)
+		}
+		doc = bytes.Repeat([]byte("\n"), next)
+	}
+	for i, line := range lines {
+		if rest, found := bytes.CutPrefix(line, []byte("---")); found && len(bytes.TrimSpace(rest)) == 0 {
+			flush(i + 1)
 			continue
 		}
-		if meta.APIVersion != apiVersion {
-			return nil, nil, fmt.Errorf("apiVersion %q of kind %s is not known; %s is", meta.APIVersion, kind, apiVersion)
+		doc = append(doc, line...)
+	}
+	flush(0)
+	return out
+}
+
+// ignoredFields says which fields are set but mean nothing on Linux.
+func ignoredFields(c *kubeproxy.KubeProxyConfiguration) []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"winkernel", c.Winkernel != kubeproxy.KubeProxyWinkernelConfiguration{}},
+		{"windowsRunAsService", c.WindowsRunAsService},
+		{"portRange", c.PortRange != ""},
+	} {
+		if f.set {
+			out = append(out, f.name+" is not used on Linux and changes nothing")
 		}
-		return decode(raw)
 	}
-}
-
-func decode(raw []byte) (*kubeproxy.KubeProxyConfiguration, []string, error) {
-	c := &kubeproxy.KubeProxyConfiguration{}
-	var warnings []string
-	if strict := yaml.UnmarshalStrict(raw, c); strict != nil {
-		c = &kubeproxy.KubeProxyConfiguration{}
-		if err := yaml.Unmarshal(raw, c); err != nil {
-			return nil, nil, err
-		}
-		warnings = append(warnings, strings.ReplaceAll(strict.Error(), "\n", " "))
-	}
-	SetDefaults(c)
-	return c, warnings, nil
-}
-
-// SetDefaults fills in kube-proxy 1.37's defaults; a period of zero counts as
-// not given. Only the least time between two writes of nftables mode is not
-// kube-proxy's: a write costs what changed there, so that waiting saves nothing.
-func SetDefaults(c *kubeproxy.KubeProxyConfiguration) {
-	setDefault(&c.BindAddress, "0.0.0.0")
-	setDefault(&c.HealthzBindAddress, "0.0.0.0:10256")
-	setDefault(&c.MetricsBindAddress, "127.0.0.1:10249")
-	setDefault(&c.DetectLocalMode, kubeproxy.LocalMode(DetectClusterCIDR))
-	setDefault(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
-	setDefault(&c.IPTables.MinSyncPeriod.Duration, time.Second)
-	setPointer(&c.IPTables.MasqueradeBit, 14)
-	setPointer(&c.IPTables.LocalhostNodePorts, true)
-	setDefault(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
-	setDefault(&c.NFTables.MinSyncPeriod.Duration, 10*time.Millisecond)
-	setPointer(&c.NFTables.MasqueradeBit, 14)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-func setPointer[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
+	return out
 }

@@ -1,111 +1,152 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
 	"github.com/spf13/pflag"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Flags are kube-proxy's flags, and the file that stands beside them.
+// Flags are kube-proxy's flags, our own, and the file that stands beside them.
 type Flags struct {
-	File string
-	// Auto is the mode of this host where none is asked for.
-	Auto Mode
-	set  *pflag.FlagSet
-	from kubeproxy.KubeProxyConfiguration
+	File   string
+	strict bool
+
+	set     *pflag.FlagSet
+	from    kubeproxy.KubeProxyConfiguration
+	outside outside
+	options ProxyOptions
 }
 
-// AddFlags defines the flags.
+// outside are flags without a field in the file.
+type outside struct {
+	master                   string
+	healthzPort, metricsPort int32
+}
+
+// AddFlags defines the flags that make a configuration.
 func AddFlags(set *pflag.FlagSet) *Flags {
 	f := &Flags{set: set}
-	c := &f.from
-	SetDefaults(c)
-	set.StringVar(&f.File, "config", "", "file with a KubeProxyConfiguration")
-	set.StringVar((*string)(&c.Mode), "proxy-mode", "", "iptables, nftables, or empty for what suits this host")
-	set.StringVar(&c.HostnameOverride, "hostname-override", "", "name of this Node, instead of the host's name")
-	set.StringVar(&c.ClusterCIDR, "cluster-cidr", "", "pod CIDR of the cluster, or one of each family with a comma between")
-	set.StringVar((*string)(&c.DetectLocalMode), "detect-local-mode", string(c.DetectLocalMode), "how pod traffic is told from other: ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix")
-	set.StringVar(&c.DetectLocal.BridgeInterface, "pod-bridge-interface", "", "bridge of the pods, for BridgeInterface")
-	set.StringVar(&c.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "", "how the names of pod interfaces start, for InterfaceNamePrefix")
-	set.BoolVar(&c.IPTables.MasqueradeAll, "masquerade-all", false, "masquerade everything sent to a cluster IP")
-	set.Int32Var(c.IPTables.MasqueradeBit, "iptables-masquerade-bit", *c.IPTables.MasqueradeBit, "bit of the packet mark that asks for masquerade, 0 to 31")
-	set.BoolVar(c.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", true, "answer NodePorts on IPv4 loopback too")
-	set.DurationVar(&c.IPTables.SyncPeriod.Duration, "iptables-sync-period", c.IPTables.SyncPeriod.Duration, "how long a change may wait before the proxy counts as unhealthy, by half; pause before a retry at most")
-	set.DurationVar(&c.IPTables.MinSyncPeriod.Duration, "iptables-min-sync-period", c.IPTables.MinSyncPeriod.Duration, "least time between two writes")
-	set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", nil, "CIDRs of the node addresses that answer NodePorts, or primary, localhost, all; empty means all")
-	set.StringVar(&c.HealthzBindAddress, "healthz-bind-address", c.HealthzBindAddress, "IP:port of /healthz and /livez")
+	set.StringVar(&f.File, "config", "", "file with a KubeProxyConfiguration; it stands above the other flags of kube-proxy but --hostname-override, --master and those of logging; when it changes the process ends")
+	set.BoolVar(&f.strict, "strict-config", false, "take unknown and duplicate fields of the file of --config for errors, not warnings")
+	SetDefaults(&f.from)
+	bind(set, &f.from, &f.outside)
+	f.options.bind(set)
 	return f
 }
 
-// Config returns the checked configuration and warnings about the file. With a
-// file and flagsBeatFile every flag that was given stands above the file; else
-// only --hostname-override does, as in kube-proxy.
+// besideFile are the flags that count beside a file, as in kube-proxy 1.37.
+var besideFile = []string{
+	"hostname-override", "master",
+	"v", "vmodule", "logging-format", "log-flush-frequency",
+	"log-text-split-stream", "log-text-info-buffer-size", "log-json-split-stream", "log-json-info-buffer-size",
+}
+
+// Config returns the checked configuration, and warnings. With a file and
+// flagsBeatFile every flag that was given stands above the file; else only those
+// do that do in kube-proxy.
 func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
-	f.set.Visit(func(flag *pflag.Flag) {
-		// The flags of iptables mode that are not about iptables.
-		from, to := &f.from.IPTables, &f.from.NFTables
-		switch flag.Name {
-		case "masquerade-all":
-			to.MasqueradeAll = from.MasqueradeAll
-		case "iptables-sync-period":
-			to.SyncPeriod = from.SyncPeriod
-		case "iptables-min-sync-period":
-			to.MinSyncPeriod = from.MinSyncPeriod
+	from, warnings := f.from.DeepCopy(), []string(nil)
+	options, data := f.options, []byte(nil)
+	if f.File != "" {
+		file, err := read(f.File, f.strict)
+		if err != nil {
+			return Config{}, nil, err
 		}
-	})
-	if f.File == "" {
-		c, err := New(f.withMode(&f.from))
-		return c, nil, err
-	}
-	fromFile, warnings, err := Read(f.File)
-	if err != nil {
-		return Config{}, nil, err
-	}
-	f.set.Visit(func(flag *pflag.Flag) {
-		if set := overrides[flag.Name]; set != nil && (flagsBeatFile || flag.Name == "hostname-override") {
-			set(fromFile, &f.from)
+		from, warnings, data = file.proxy, file.warnings, file.data
+		if err := f.overlay(from, flagsBeatFile); err != nil {
+			return Config{}, nil, err
 		}
-	})
-	c, err := New(f.withMode(fromFile))
-	return c, warnings, err
+		options = options.above(file.options)
+	} else {
+		SetDefaults(from) // an empty value counts as not given
+		f.deprecatedPorts(from)
+	}
+	if flag := f.set.Lookup("hostname-override"); flag.Changed {
+		name := strings.ToLower(strings.TrimSpace(f.from.HostnameOverride))
+		if name == "" {
+			return Config{}, nil, errors.New("config: flag --hostname-override: the name is empty")
+		}
+		from.HostnameOverride = name
+	}
+	c, err := New(from)
+	c.Client.Master, c.Options, c.path, c.data = f.outside.master, options, f.File, data
+	return c, append(warnings, notes(from)...), err
 }
 
-// withMode fills in the mode of this host.
-func (f *Flags) withMode(c *kubeproxy.KubeProxyConfiguration) *kubeproxy.KubeProxyConfiguration {
-	if c.Mode != "" || f.Auto == Auto {
-		return c
-	}
-	with := *c
-	with.Mode = kubeproxy.ProxyMode(f.Auto)
-	return &with
+// overlay gives flags to a configuration from a file. They are parsed a second
+// time, by flags that write into it.
+func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) error {
+	set := pflag.NewFlagSet("overlay", pflag.ContinueOnError)
+	set.SetOutput(io.Discard) // what is deprecated was said by the first
+	modules := onto.Logging.VModule
+	onto.Logging.VModule = nil
+	bind(set, onto, &outside{})
+	var errs []error
+	f.set.Visit(func(given *pflag.Flag) {
+		flag := set.Lookup(given.Name)
+		if flag == nil || !all && !slices.Contains(besideFile, given.Name) {
+			return
+		}
+		if list, ok := given.Value.(pflag.SliceValue); ok {
+			errs = append(errs, flag.Value.(pflag.SliceValue).Replace(list.GetSlice()))
+			return
+		}
+		errs = append(errs, flag.Value.Set(given.Value.String()))
+	})
+	onto.Logging.VModule = append(onto.Logging.VModule, modules...) // the first match counts
+	return errors.Join(errs...)
 }
 
-// overrides copy the field of one flag.
-var overrides = map[string]func(to, from *kubeproxy.KubeProxyConfiguration){
-	"proxy-mode":        func(to, from *kubeproxy.KubeProxyConfiguration) { to.Mode = from.Mode },
-	"hostname-override": func(to, from *kubeproxy.KubeProxyConfiguration) { to.HostnameOverride = from.HostnameOverride },
-	"cluster-cidr":      func(to, from *kubeproxy.KubeProxyConfiguration) { to.ClusterCIDR = from.ClusterCIDR },
-	"detect-local-mode": func(to, from *kubeproxy.KubeProxyConfiguration) { to.DetectLocalMode = from.DetectLocalMode },
-	"pod-bridge-interface": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.DetectLocal.BridgeInterface = from.DetectLocal.BridgeInterface
-	},
-	"pod-interface-name-prefix": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.DetectLocal.InterfaceNamePrefix = from.DetectLocal.InterfaceNamePrefix
-	},
-	"masquerade-all": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.MasqueradeAll, to.NFTables.MasqueradeAll = from.IPTables.MasqueradeAll, from.NFTables.MasqueradeAll
-	},
-	"iptables-masquerade-bit": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.MasqueradeBit = from.IPTables.MasqueradeBit
-	},
-	"iptables-localhost-nodeports": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.LocalhostNodePorts = from.IPTables.LocalhostNodePorts
-	},
-	"iptables-sync-period": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.SyncPeriod, to.NFTables.SyncPeriod = from.IPTables.SyncPeriod, from.NFTables.SyncPeriod
-	},
-	"iptables-min-sync-period": func(to, from *kubeproxy.KubeProxyConfiguration) {
-		to.IPTables.MinSyncPeriod, to.NFTables.MinSyncPeriod = from.IPTables.MinSyncPeriod, from.NFTables.MinSyncPeriod
-	},
-	"nodeport-addresses":   func(to, from *kubeproxy.KubeProxyConfiguration) { to.NodePortAddresses = from.NodePortAddresses },
-	"healthz-bind-address": func(to, from *kubeproxy.KubeProxyConfiguration) { to.HealthzBindAddress = from.HealthzBindAddress },
+// deprecatedPorts gives bare addresses the port of --healthz-port and
+// --metrics-port; 0 leaves the server without an address.
+func (f *Flags) deprecatedPorts(c *kubeproxy.KubeProxyConfiguration) {
+	for _, p := range []struct {
+		given string // the address as it was given
+		field *string
+		port  int32
+	}{
+		{f.from.HealthzBindAddress, &c.HealthzBindAddress, f.outside.healthzPort},
+		{f.from.MetricsBindAddress, &c.MetricsBindAddress, f.outside.metricsPort},
+	} {
+		switch ip, err := netip.ParseAddr(p.given); {
+		case p.port == 0:
+			*p.field = ""
+		case err == nil:
+			*p.field = hostPort(ip, p.port)
+		}
+	}
+}
+
+// notes says what was accepted and changes nothing.
+func notes(c *kubeproxy.KubeProxyConfiguration) []string {
+	out := gateWarnings(c.FeatureGates)
+	for _, o := range []struct {
+		field string
+		set   bool
+	}{
+		{"logging.options.text", c.Logging.Options.Text.SplitStream || c.Logging.Options.Text.InfoBufferSize.Value() != 0},
+		{"logging.options.json", c.Logging.Options.JSON.SplitStream || c.Logging.Options.JSON.InfoBufferSize.Value() != 0},
+	} {
+		if o.set {
+			out = append(out, fmt.Sprintf("%s changes nothing: everything is logged to standard error, at once", o.field))
+		}
+	}
+	return out
+}
+
+// above returns o where it says something, else what the file says.
+func (o ProxyOptions) above(file ProxyOptions) ProxyOptions {
+	if len(o.Manifests) > 0 {
+		file.Manifests = o.Manifests
+	}
+	if len(o.NodeIPs) > 0 {
+		file.NodeIPs = o.NodeIPs
+	}
+	return file
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 
@@ -28,26 +29,31 @@ second run finds nothing and is fine. Needs root.`,
 	}
 	dryRun := cmd.Flags().Bool("dry-run", false, "only list what would be removed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if os.Geteuid() != 0 {
-			return errors.New("cleanup: to read and write rules needs root")
-		}
-		var errs []error
-		for _, f := range toolFamilies {
-			for _, tool := range installedTools(cmd.Context(), f.tool) {
-				b := backend.New(backend.Options{Family: f.model, Tool: tool})
-				removed, err := b.Cleanup(cmd.Context(), *dryRun)
-				for _, line := range removed {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s\n", f.model, tool.Variant, line)
-				}
-				if err != nil {
-					errs = append(errs, fmt.Errorf("%s, variant %s: %w", f.model, tool.Variant, err))
-				}
-			}
-		}
-		errs = append(errs, cleanupTables(cmd.Context(), *dryRun, cmd.OutOrStdout()))
-		return errors.Join(errs...)
+		return cleanup(cmd.Context(), *dryRun, cmd.OutOrStdout())
 	}
 	return cmd
+}
+
+// cleanup removes the rules of every mode, and says which.
+func cleanup(ctx context.Context, dryRun bool, out io.Writer) error {
+	if os.Geteuid() != 0 {
+		return errors.New("cleanup: to read and write rules needs root")
+	}
+	var errs []error
+	for _, f := range toolFamilies {
+		for _, tool := range installedTools(ctx, f.tool) {
+			b := backend.New(backend.Options{Family: f.model, Tool: tool})
+			removed, err := b.Cleanup(ctx, dryRun)
+			for _, line := range removed {
+				fmt.Fprintf(out, "%s %s: %s\n", f.model, tool.Variant, line)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s, variant %s: %w", f.model, tool.Variant, err))
+			}
+		}
+	}
+	errs = append(errs, cleanupTables(ctx, dryRun, out))
+	return errors.Join(errs...)
 }
 
 // installedTools returns the programs of every variant that this host has for

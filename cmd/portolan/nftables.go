@@ -71,23 +71,6 @@ func newTable(c config.Config, f service.Family, log *slog.Logger) (*nftables.Ba
 	return b, nil
 }
 
-// modeOfTables returns the mode nftables when tables of a Service proxy are
-// there, ours or kube-proxy's, so that a node stays in its mode. What cannot be
-// read counts as not there.
-func modeOfTables() config.Mode {
-	conn, err := nft.Dial()
-	if err != nil {
-		return config.Auto
-	}
-	defer conn.Close()
-	for _, f := range tableFamilies {
-		if found, err := nftables.Tables(conn, f.kernel, nftables.TableName, kubeProxyTable); err == nil && len(found) > 0 {
-			return config.NFTables
-		}
-	}
-	return config.Auto
-}
-
 // compareTables returns what differs between what Services ask for and our
 // tables in the kernel.
 func compareTables(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {

@@ -37,7 +37,7 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 		Example: `  portolan plan --manifests examples/nodeport --cluster-cidr 10.244.0.0/16 --hostname-override node-1`,
 		Args:    cobra.NoArgs,
 	}
-	flags := addNodeFlags(cmd.Flags())
+	flags := addPlanFlags(cmd)
 	family := cmd.Flags().String("ip-family", "", "ipv4 or ipv6; empty prints both")
 	against := cmd.Flags().String("against", "", "print the difference to the rules of this host (kernel, needs root) or of an iptables-save output (a file)")
 	output := cmd.Flags().StringP("output", "o", "text", "text or json")
@@ -49,19 +49,22 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 		if *output != "text" && *output != "json" {
 			return fmt.Errorf("flag --output: %q is neither text nor json", *output)
 		}
-		c, warnings, err := flags.config.Config(true)
+		c, warnings, err := flags.Config(true)
 		if err != nil {
 			return err
 		}
 		for _, w := range warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
-		settings, err := flags.settings(c)
+		if c.Mode == config.IPVS {
+			return errNoIPVS
+		}
+		settings, err := nodeSettings(c)
 		if err != nil {
 			return err
 		}
 		settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
-		snapshot, refused := loadManifests(cmd.Context(), flags.manifests, settings, cmd.ErrOrStderr())
+		snapshot, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr())
 		if *against != "" {
 			err = planAgainst(cmd, *against, c, snapshot, families, *output)
 		} else {

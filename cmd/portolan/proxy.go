@@ -3,28 +3,21 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"portolan/agent"
 	"portolan/config"
-	"portolan/healthcheck"
-	"portolan/service"
-	"portolan/source/kube"
-	"portolan/source/manifests"
 )
 
-const (
-	retryMin   = time.Second
-	fullPeriod = time.Hour // as kube-proxy; changes by others are noticed apart from it
-)
+// proxyFlags say what the proxy does, beside what its configuration says.
+type proxyFlags struct {
+	config            *config.Flags
+	writeTo           string
+	initOnly, cleanup bool
+	version           string
+}
 
 func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -32,127 +25,102 @@ func newProxyCommand() *cobra.Command {
 		Short: "Program Services on this node, and keep them so",
 		Long: `Watches Services, EndpointSlices and Nodes, and has the kernel of this node
 answer for them. Rules stay in place when it ends: the next start adopts them.
-Needs root.`,
-		Example: `  portolan proxy --manifests /etc/portolan --cluster-cidr 10.244.0.0/16`,
-		Args:    cobra.NoArgs,
+Needs root. Takes the flags and the configuration file of kube-proxy 1.37, and in
+that file a second document of apiVersion portolan.io/v1alpha1 and kind
+ProxyOptions for what kube-proxy does not have.
+
+Exit codes: 0 done, or ended by a signal; 1 anything else, as kube-proxy.`,
+		Example: `  portolan proxy --manifests /etc/portolan --cluster-cidr 10.244.0.0/16
+  portolan proxy --config /var/lib/kube-proxy/config.conf --hostname-override node-1 --manifests /etc/portolan
+  portolan proxy --proxy-mode nftables --write-config-to config.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error { return badNews(cobra.NoArgs(cmd, args)) },
 	}
-	flags := addNodeFlags(cmd.Flags())
-	verbosity := cmd.Flags().IntP("v", "v", 0, "log verbosity; from 4 on every sync is told, with or without a write")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		flags.config.Auto = modeOfTables()
-		c, warnings, err := flags.config.Config(false)
-		if err != nil {
-			return err
-		}
-		level := slog.LevelInfo
-		if *verbosity >= 4 {
-			level = slog.LevelDebug
-		}
-		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-		for _, w := range warnings {
-			log.Warn("configuration", "warning", w)
-		}
-		settings, err := flags.settings(c)
-		if err != nil {
-			return err
-		}
-		return runProxy(cmd.Context(), c, settings, flags.manifests, log)
-	}
+	f := addProxyFlags(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badNews(err) })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return badNews(f.run(cmd)) }
 	return cmd
 }
 
-// runProxy works until ctx ends, which is no error: rules stay in place.
-func runProxy(ctx context.Context, c config.Config, settings kube.Settings, paths []string, log *slog.Logger) error {
-	if os.Geteuid() != 0 {
-		return errors.New("proxy: to program the kernel needs root")
+func addProxyFlags(cmd *cobra.Command) *proxyFlags {
+	set := cmd.Flags()
+	f := &proxyFlags{config: config.AddFlags(set)}
+	set.StringVar(&f.writeTo, "write-config-to", "", "write the configuration, checked and with its defaults, to this file, and end")
+	set.BoolVar(&f.initOnly, "init-only", false, "only set what needs privileges of the kernel (sysctls), and end")
+	set.BoolVar(&f.cleanup, "cleanup", false, "remove the rules of every mode, and end")
+	set.StringVar(&f.version, "version", "false", "print the version, and end; raw prints more of it")
+	set.Lookup("version").NoOptDefVal = "true"
+	return f
+}
+
+// badNews is kube-proxy's exit code for every error.
+func badNews(err error) error {
+	if err == nil {
+		return nil
 	}
-	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
-	warnAboutForwarding(log)
-	families, large, err := newBackends(ctx, c, log)
+	return exitError{exitBadNews, err}
+}
+
+func (f *proxyFlags) run(cmd *cobra.Command) error {
+	if done, err := printVersion(cmd.OutOrStdout(), f.version); done || err != nil {
+		return err
+	}
+	c, warnings, err := f.config.Config(false)
 	if err != nil {
 		return err
 	}
-	health := healthcheck.NewHealth(2*c.SyncPeriod, familiesOf(families))
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.HealthzBindAddress)
+	log, err := newLog(c.Logging, cmd.ErrOrStderr())
 	if err != nil {
-		return fmt.Errorf("healthz server: %w", err)
+		return err
 	}
-	server := &http.Server{Handler: health.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	ports := newNodePortHealth(ctx, health, families, log)
-	defer ports.close()
-	a := agent.New(families, agent.Options{
-		MinSyncPeriod: c.MinSyncPeriod,
-		FullPeriod:    fullPeriod,
-		RetryMin:      retryMin,
-		RetryMax:      c.SyncPeriod,
-		Log:           log,
-		Queued:        health.Queued,
-		Synced: func(r agent.Result) {
-			if r.Err == nil {
-				health.Updated(r.Family)
-			}
-			ports.update(r)
-		},
-	})
-	cluster := kube.NewCluster(settings)
-	if large {
-		cluster.StartLarge()
+	for _, w := range warnings {
+		log.Warn("configuration", "warning", w)
 	}
-	source := manifests.New(paths, cluster)
-	addresses := watchAddresses(ctx, settings, log)
-
-	var wg sync.WaitGroup
-	var watchErr error
-	ctx, stop := context.WithCancel(ctx)
-	wg.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("healthz server", "error", err)
-		}
-	})
-	wg.Go(func() {
-		defer stop()
-		report := newProblemLog(log)
-		watchErr = source.Watch(ctx, addresses, func(s *service.Snapshot, problems []manifests.Problem) {
-			report(problems)
-			if s != nil {
-				health.SetEligible(!s.Node.Leaving)
-				a.Publish(s)
-			}
-		})
-	})
-	a.Run(ctx)
-	_ = server.Close() // nothing is left to do about it
-	wg.Wait()
-	if errors.Is(watchErr, context.Canceled) {
+	switch {
+	case f.writeTo != "":
+		return writeConfig(c, f.writeTo, log)
+	case f.cleanup:
+		return cleanup(cmd.Context(), false, cmd.OutOrStdout())
+	case os.Geteuid() != 0:
+		return errors.New("proxy: to program the kernel needs root")
+	}
+	if c, err = settleMode(cmd.Context(), c, log); err != nil {
+		return err
+	}
+	if f.initOnly {
+		allowLocalhostNodePorts(log)
 		return nil
 	}
-	return watchErr
+	settings, err := nodeSettings(c)
+	if err != nil {
+		return err
+	}
+	return runProxy(cmd.Context(), c, settings, log)
 }
 
-func familiesOf(list []agent.Family) (out []service.Family) {
-	for _, f := range list {
-		out = append(out, f.Family)
+var errNoIPVS = errors.New("this version has no ipvs mode; iptables and nftables are there")
+
+// settleMode chooses a mode where none is asked for.
+func settleMode(ctx context.Context, c config.Config, log *slog.Logger) (config.Config, error) {
+	if c.Mode == config.IPVS {
+		return c, errNoIPVS
 	}
-	return out
+	if c.Mode != config.Auto {
+		log.Info("proxy mode", "mode", string(c.Mode), "reason", "it was asked for")
+		return c, nil
+	}
+	mode, reason := chooseMode(ctx)
+	log.Info("proxy mode", "mode", string(mode), "reason", reason)
+	return c.WithMode(mode)
 }
 
-// newProblemLog returns a function that logs problems when they come, once.
-func newProblemLog(log *slog.Logger) func([]manifests.Problem) {
-	known := map[string]bool{}
-	return func(problems []manifests.Problem) {
-		now := map[string]bool{}
-		for _, p := range problems {
-			text := p.Error()
-			now[text] = true
-			if known[text] {
-				continue
-			}
-			if p.Warning {
-				log.Warn("manifest", "warning", text)
-			} else {
-				log.Error("manifest refused", "error", text)
-			}
-		}
-		known = now
+func writeConfig(c config.Config, path string, log *slog.Logger) error {
+	text, err := c.YAML()
+	if err != nil {
+		return err
 	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return err
+	}
+	log.Info("configuration written", "file", path)
+	return nil
 }

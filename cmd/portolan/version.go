@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -14,18 +17,46 @@ var version = "v0.1.0-dev"
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version, and which iptables this host uses",
+		Short:   "Print the version, and which iptables and proxy mode this host uses",
 		Example: "  portolan version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "portolan %s (commit %s, %s, %s/%s)\n", version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintln(out, versionLine())
 			for _, line := range describeTools(cmd.Context()) {
 				fmt.Fprintln(out, line)
+			}
+			if os.Geteuid() == 0 { // nobody else can see the rules
+				mode, reason := chooseMode(cmd.Context())
+				fmt.Fprintf(out, "proxy mode unless one is asked for: %s: %s\n", mode, reason)
 			}
 			return nil
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("portolan %s (commit %s, %s, %s/%s)", version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// printVersion does what kube-proxy's --version asks for: true or raw print it and
+// are done, a version such as v1.37.0 is what is reported from now on.
+func printVersion(out io.Writer, asked string) (done bool, err error) {
+	if strings.HasPrefix(asked, "v") {
+		version = asked
+		return false, nil
+	}
+	switch asked {
+	case "false":
+		return false, nil
+	case "true":
+		_, err = fmt.Fprintln(out, "portolan", version)
+		return true, err
+	case "raw":
+		_, err = fmt.Fprintln(out, versionLine())
+		return true, err
+	}
+	return false, fmt.Errorf("flag --version: %q is not true, false, raw or a version", asked)
 }
 
 // commit is the revision that the Go tool recorded in the binary.

@@ -1,0 +1,47 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	optionsVersion = "portolan.io/v1alpha1"
+	optionsKind    = "ProxyOptions"
+)
+
+// ProxyOptions are the settings that kube-proxy does not have. They are a
+// document of their own in the file of --config, or flags, which stand above the
+// file.
+type ProxyOptions struct {
+	metav1.TypeMeta `json:",inline"`
+	// Manifests are files or folders with Services, EndpointSlices and Nodes,
+	// instead of the API server.
+	Manifests []string `json:"manifests,omitempty"`
+	// NodeIPs are addresses of this node, instead of those of its Node object.
+	NodeIPs []string `json:"nodeIPs,omitempty"`
+}
+
+func (o *ProxyOptions) bind(set *pflag.FlagSet) {
+	set.StringArrayVar(&o.Manifests, "manifests", nil, "file or folder with Services, EndpointSlices and Nodes, YAML or JSON, instead of the API server; repeatable")
+	set.StringArrayVar(&o.NodeIPs, "node-ip", nil, "address of this node, instead of those of its Node object; repeatable")
+}
+
+// Addrs returns NodeIPs as addresses.
+func (o ProxyOptions) Addrs() ([]netip.Addr, error) {
+	var out []netip.Addr
+	var errs []error
+	for i, text := range o.NodeIPs {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("config: %s.nodeIPs[%d] (--node-ip): %q is not an IP address", optionsKind, i, text))
+			continue
+		}
+		out = append(out, addr.Unmap())
+	}
+	return out, errors.Join(errs...)
+}

@@ -56,6 +56,7 @@ var judgedCases = []judged{
 	{name: "a list remembers what the packet itself put there", rules: "*filter\n-A FORWARD -m recent --name L --set\n-A FORWARD -m recent --name L --rcheck\n-A FORWARD -m recent --name M --set\n-A FORWARD -m recent --name L ! --rcheck -j DROP\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 80, nil), verdict: trace.Forwarded, table: "filter", path: "FORWARD:1 FORWARD:2 FORWARD:3"},
 	{name: "status NONE is no bit", rules: "*filter\n-A FORWARD -m conntrack --ctstatus NONE -j DROP\n-A FORWARD -m conntrack ! --ctstatus NONE\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 80, nil), verdict: trace.Forwarded, table: "filter", path: "FORWARD:2"},
 	{name: "masqueraded towards an own IPv6 address it is that address", rules: six + "*nat\n-A POSTROUTING -j MASQUERADE\nCOMMIT\n", flow: packet("2001:db8::1", "2001:db8:1::1", 80, nil), verdict: trace.Input, src: "2001:db8:1::1"},
+	{name: "what is INVALID and looped back may still become UNTRACKED", rules: "*raw\n-A PREROUTING -p tcp -j CT --notrack\nCOMMIT\n*filter\n-A OUTPUT -m conntrack --ctstate INVALID\n-A INPUT -m conntrack --ctstate INVALID\n-A INPUT -m conntrack --ctstate UNTRACKED\nCOMMIT\n", flow: packet("192.0.2.1", "192.0.2.1", 80, flags(netfilter.SYN|netfilter.ACK)), verdict: trace.Input, table: "filter", path: "OUTPUT:1 INPUT:2"},
 }
 
 func TestJudged(t *testing.T) {

@@ -237,7 +237,9 @@ func (r *run) send() {
 		r.end(Output, "leaves by "+devName(r.pkt.out))
 		return
 	}
-	r.ct.confirmed = r.tracked()
+	if r.ct.confirmed = r.tracked(); r.ct.state == netfilter.StateInvalid {
+		r.ct = conn{} // it has no entry to bring along: conntrack looks again
+	}
 	// The packet comes back by the loopback interface, with its conntrack
 	// entry attached: nat is not asked again, routing is not done again.
 	r.pkt.in, r.pkt.out = "lo", ""

@@ -14,9 +14,9 @@ type Conflict struct {
 // Conflicts lists the owners that do not get what they ask for, in the order of
 // keys. A loser takes over when the winner stops asking.
 func (w *Want) Conflicts() []Conflict {
-	for name, c := range w.unchecked {
+	for _, c := range w.unchecked {
 		parts := c.collect(func(owner string) part { p, _ := c.parts.get(owner); return p })
-		w.noteConflicts(name, contestOf(parts).lost(parts))
+		w.noteConflicts(c, contestOf(parts).lost(parts))
 	}
 	var out []Conflict
 	for _, list := range w.conflicts {
@@ -50,12 +50,12 @@ func conflictNews(old, now []Conflict) (lost, settled []Conflict) {
 	return lost, settled
 }
 
-func (w *Want) noteConflicts(name string, list []Conflict) {
-	delete(w.unchecked, name)
+func (w *Want) noteConflicts(c *container, list []Conflict) {
+	w.trust(c)
 	if len(list) == 0 {
-		delete(w.conflicts, name)
+		delete(w.conflicts, c.name)
 	} else {
-		w.conflicts[name] = list
+		w.conflicts[c.name] = list
 	}
 }
 

@@ -127,7 +127,7 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 		var conflict bool
 		wanted, conflict = resolve(cont, cont.wanted(c.held))
 		if !conflict && c.want.conflicts[name] == nil && !cont.anyHeld(c.held) {
-			delete(c.want.unchecked, name) // no need to look a second time
+			c.want.trust(cont) // no need to look a second time
 		}
 	}
 	return wanted, false

@@ -45,7 +45,11 @@ func (p part) equal(o part) bool {
 }
 
 type container struct {
-	name   string
+	name string
+	// Whether it is in Want.dirty and Want.unchecked, so that these are not asked
+	// for every owner.
+	dirty, unchecked bool
+
 	index  *index  // nil while there are few owners
 	parts  partSet // by owner; never an empty part
 	before partSet // believed to be in the kernel, by owner, where it differs
@@ -69,9 +73,11 @@ func (s *partSet) get(owner string) (part, bool) {
 }
 
 func (s *partSet) put(owner string, p part) {
-	if _, elsewhere := s.more[owner]; !elsewhere && (!s.used || s.name == owner) {
-		s.name, s.sole, s.used = owner, p, true
-		return
+	if !s.used || s.name == owner {
+		if _, elsewhere := s.more[owner]; !elsewhere {
+			s.name, s.sole, s.used = owner, p, true
+			return
+		}
 	}
 	if s.more == nil {
 		s.more = map[string]part{}
@@ -201,10 +207,24 @@ func (w *Want) place(owner, name string, old, now part) bool {
 		c.before.remove(owner)
 	}
 	if contends || w.conflicts[c.name] != nil {
-		w.unchecked[c.name] = c
+		w.doubt(c)
 	}
 	w.settle(c)
 	return true
+}
+
+// doubt and trust say whether conflicts in c are to be looked for.
+func (w *Want) doubt(c *container) {
+	if !c.unchecked {
+		w.unchecked[c.name], c.unchecked = c, true
+	}
+}
+
+func (w *Want) trust(c *container) {
+	if c.unchecked {
+		delete(w.unchecked, c.name)
+		c.unchecked = false
+	}
 }
 
 // anyHeld tells whether some owner that changed is held.
@@ -216,10 +236,15 @@ func (c *container) anyHeld(held func(string) bool) (any bool) {
 // settle files c as dirty or clean, and forgets it when nothing is left of it.
 func (w *Want) settle(c *container) {
 	if c.before.len() > 0 {
-		w.dirty[c.name] = c
+		if !c.dirty {
+			w.dirty[c.name], c.dirty = c, true
+		}
 		return
 	}
-	delete(w.dirty, c.name)
+	if c.dirty {
+		delete(w.dirty, c.name)
+		c.dirty = false
+	}
 	if c.parts.len() == 0 {
 		delete(w.containers, c.name)
 	}

@@ -42,6 +42,9 @@ func (t *Tracer) chainName(c *netfilter.Chain, hint string) (name, service strin
 	if n, ok := t.opt.Names[c.Name]; ok {
 		return n, serviceName.FindString(n)
 	}
+	if name, service := nftChainName(c.Name); name != "" {
+		return name, service
+	}
 	prefix := hashedKind(c.Name)
 	if prefix == "" {
 		return "", ""
@@ -127,6 +130,10 @@ func (t *Tracer) describe(o *Outcome) {
 	family := netfilter.FamilyOf(o.Dst)
 	for i := range o.Steps {
 		s := &o.Steps[i]
+		if svc := nftService(s); svc != "" {
+			o.Service = svc
+			continue
+		}
 		found := serviceName.FindString(s.Comment)
 		if tab := t.host.Table(family, s.Variant, s.Table); tab != nil && hashedKind(s.Chain) != "" {
 			if c := tab.Chain(s.Chain); c != nil {

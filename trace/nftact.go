@@ -175,15 +175,18 @@ func (r *run) update(e *effect, s netfilter.Update) bool {
 			return false
 		}
 	}
-	verb := "adds to "
-	if s.Delete {
-		verb = "removes from "
+	it := "the packet"
+	if full {
+		it = netfilter.Format(s.Set.Key, key)
 	}
-	e.does(ActContinue, verb+what(s.Set))
-	if !full || s.Delete {
+	if s.Delete {
+		e.does(ActContinue, "removes "+it+" from "+what(s.Set))
 		return true
 	}
-	e.say(what(s.Set) + " now has " + netfilter.Format(s.Set.Key, key))
+	e.does(ActContinue, "adds "+it+" to "+what(s.Set))
+	if !full {
+		return true
+	}
 	if r.added == nil {
 		r.added = map[*netfilter.NFTSet]map[string]datum{}
 	}

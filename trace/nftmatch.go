@@ -69,6 +69,9 @@ func (r *run) inNFTSet(key netfilter.Expr, s *netfilter.NFTSet) found {
 }
 
 func what(s *netfilter.NFTSet) string {
+	if name, _ := nftChainName(s.Name); name != "" {
+		return "the set of " + name
+	}
 	if s.IsMap() {
 		return "the map " + s.Name
 	}

@@ -1,6 +1,6 @@
 // Package live reads the current network namespace into a netfilter.Host: the
-// rules of both iptables variants by running their save programs, addresses,
-// routes, rules and neighbours by netlink, sysctls from /proc, sets and
+// rules of both iptables variants by running their save programs, those of nft
+// by nft, addresses, routes, rules and neighbours by netlink, sysctls from /proc, sets and
 // connections by `ipset` and `conntrack` where they are installed. It changes
 // nothing: no table is created by looking.
 package live
@@ -31,7 +31,7 @@ type Options struct {
 // an answer without its rules would be wrong.
 func Read(ctx context.Context, o Options) (*netfilter.Host, error) {
 	h := &netfilter.Host{Sysctls: map[string]string{}}
-	errs := []error{rules(ctx, h), network(h), sysctls(h), sets(ctx, h)}
+	errs := []error{rules(ctx, h), nftables(ctx, h), network(h), sysctls(h), sets(ctx, h)}
 	if !o.NoFlows {
 		errs = append(errs, flows(ctx, h))
 	}
@@ -97,7 +97,7 @@ func rules(ctx context.Context, h *netfilter.Host) error {
 		}
 	}
 	if !found {
-		h.Warnings = append(h.Warnings, "no iptables tables and no iptables-nft-save were found: no rules were read")
+		h.Warnings = append(h.Warnings, "no iptables tables and no iptables-nft-save were found: no rules of iptables were read")
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ golden: ## writes the golden files anew; look at the difference
 
 e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS)
-	go test -count=1 -v ./e2e/... | tools/e2e-summary
+	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
 
 bench: ## speed of what runs for every change
 	tools/system-packages $(PROGRAMS)

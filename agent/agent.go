@@ -66,6 +66,9 @@ type Agent struct {
 	options Options
 	loops   []*loop
 	newest  atomic.Pointer[service.Snapshot]
+
+	mu      sync.Mutex
+	changed Changes
 }
 
 // New returns an Agent that writes nothing before the first Publish.
@@ -80,9 +83,13 @@ func New(families []Family, options Options) *Agent {
 // Publish makes s the newest Snapshot. It never blocks; Snapshots that were not
 // taken up yet are passed over. A Snapshot without a change does nothing.
 func (a *Agent) Publish(s *service.Snapshot) {
-	if a.newest.Swap(s) == s {
+	before := a.newest.Swap(s)
+	if before == s {
 		return
 	}
+	a.mu.Lock()
+	a.changed = a.changed.add(changesOf(before, s))
+	a.mu.Unlock()
 	for _, l := range a.loops {
 		if a.options.Queued != nil {
 			a.options.Queued(l.family)

@@ -21,6 +21,7 @@ type loop struct {
 	log     *slog.Logger
 	newest  *atomic.Pointer[service.Snapshot]
 	wake    chan struct{}
+	written atomic.Pointer[service.Snapshot] // the last that was written; nil before the first
 
 	sync       *dataplane.Sync
 	rendered   *service.Snapshot      // what sync was told last
@@ -133,6 +134,9 @@ func (l *loop) step(ctx context.Context) {
 	}
 	if ctx.Err() != nil {
 		return
+	}
+	if err == nil {
+		l.written.Store(snapshot)
 	}
 	took := time.Since(start)
 	l.plan(full, report, err, took)

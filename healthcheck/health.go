@@ -5,6 +5,7 @@ package healthcheck
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -22,17 +23,24 @@ type Health struct {
 	mu       sync.Mutex
 	families map[service.Family]*familyHealth
 	eligible bool
+	pending  func(service.Family) Pending
 }
 
 type familyHealth struct {
 	updated time.Time // end of the last write; zero before the first
 	queued  time.Time // oldest change that was not written yet; zero for none
+
+	failing     time.Time // since when no attempt succeeded; zero if the last one did
+	err         error     // of the last attempt
+	failed      map[string]error
+	failedSince time.Time // when the first of failed came; zero for none
 }
 
 // NewHealth returns a Health for the families. A change that waits longer than
 // timeout to be written makes its family unhealthy.
 func NewHealth(timeout time.Duration, families []service.Family) *Health {
-	h := &Health{timeout: timeout, now: time.Now, families: map[service.Family]*familyHealth{}, eligible: true}
+	h := &Health{timeout: timeout, now: time.Now, families: map[service.Family]*familyHealth{}, eligible: true,
+		pending: func(service.Family) Pending { return Pending{} }}
 	for _, f := range families {
 		h.families[f] = &familyHealth{}
 	}
@@ -49,13 +57,7 @@ func (h *Health) Queued(f service.Family) {
 }
 
 // Updated notes that everything known was written.
-func (h *Health) Updated(f service.Family) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s := h.families[f]; s != nil {
-		s.updated, s.queued = h.now(), time.Time{}
-	}
-}
+func (h *Health) Updated(f service.Family) { h.Attempted(f, Attempt{}) }
 
 // SetEligible says whether load balancers should send traffic to this Node: not
 // when it is being deleted.
@@ -104,29 +106,46 @@ func (h *Health) status() report {
 	return r
 }
 
-// Handler answers /healthz and /livez; everything else is 404.
+// Handler answers /healthz and /livez, with ?verbose the conditions too;
+// everything else is 404.
 func (h *Health) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r := h.status()
-		writeReport(w, r, r.Healthy && r.synced && *r.NodeEligible)
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		s := h.status()
+		h.write(w, r, s, s.Healthy && s.synced && *s.NodeEligible)
 	})
-	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
-		r := h.status()
-		r.NodeEligible = nil
-		writeReport(w, r, r.Healthy)
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, r *http.Request) {
+		s := h.status()
+		s.NodeEligible = nil
+		h.write(w, r, s, s.Healthy)
 	})
 	return mux
 }
 
-func writeReport(w http.ResponseWriter, r report, ok bool) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
+func (h *Health) write(w http.ResponseWriter, r *http.Request, s report, ok bool) {
 	code := http.StatusServiceUnavailable
 	if ok {
 		code = http.StatusOK
-		r.LastUpdated = r.CurrentTime
+		s.LastUpdated = h.now().UTC() // later than CurrentTime, as in kube-proxy
 	}
+	var body any = s
+	if r.URL.Query().Has("verbose") {
+		body = verboseReport{s, h.Conditions()}
+	}
+	writeJSON(w, code, body, "")
+}
+
+// writeJSON answers as kube-proxy does: no line end behind the body.
+func writeJSON(w http.ResponseWriter, code int, body any, indent string) {
+	text, err := json.Marshal(body)
+	if indent != "" {
+		text, err = json.MarshalIndent(body, "", indent)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("healthcheck: %T: %v", body, err)) // our own types
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(r) // the client is gone if this fails
+	_, _ = w.Write(text) // the client is gone if this fails
 }

@@ -2,7 +2,6 @@ package healthcheck
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -166,23 +165,18 @@ func (s *nodePortServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	local := s.local
 	s.mu.Unlock()
 	healthy := s.health.Alive()
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+	code := http.StatusServiceUnavailable
 	if local > 0 && healthy {
-		w.WriteHeader(http.StatusOK)
-	} else {
-		w.WriteHeader(http.StatusServiceUnavailable)
+		code = http.StatusOK
 	}
 	type name struct {
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "\t")
-	_ = encoder.Encode(struct { // the client is gone if this fails
+	writeJSON(w, code, struct {
 		Service      name `json:"service"`
 		Local        int  `json:"localEndpoints"`
 		ProxyHealthy bool `json:"serviceProxyHealthy"`
-	}{name{s.name.Namespace, s.name.Name}, local, healthy})
+	}{name{s.name.Namespace, s.name.Name}, local, healthy}, "\t")
 }

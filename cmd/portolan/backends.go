@@ -63,7 +63,7 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger) (list [
 			MasqueradeBit: c.MasqueradeBit,
 			RandomFully:   tool.RandomFully(),
 			Nfacct:        counters[f.model],
-			LiberalTCP:    liberalTCP(),
+			LiberalTCP:    c.Conntrack.TCPBeLiberal || liberalTCP(),
 			Tool:          tool,
 			Watch:         watch,
 			Trouble:       blind,

@@ -59,7 +59,7 @@ func newTable(c config.Config, f service.Family, log *slog.Logger) (*nftables.Ba
 	b := nftables.New(nftables.Options{
 		Family:        f,
 		MasqueradeBit: c.MasqueradeBit,
-		LiberalTCP:    liberalTCP(),
+		LiberalTCP:    c.Conntrack.TCPBeLiberal || liberalTCP(),
 		Conn:          conn,
 		Trouble: func(err error) {
 			log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)

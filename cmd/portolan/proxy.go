@@ -87,7 +87,10 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if f.initOnly {
-		allowLocalhostNodePorts(log)
+		if c.LocalhostNodePorts {
+			allowLocalhostNodePorts(log)
+		}
+		setUpConntrack(c, log)
 		return nil
 	}
 	settings, err := nodeSettings(c)

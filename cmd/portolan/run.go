@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -23,22 +19,20 @@ const (
 	fullPeriod = time.Hour // as kube-proxy; changes by others are noticed apart from it
 )
 
-// runProxy works until ctx ends, which is no error: rules stay in place.
+// runProxy works until ctx ends, which is no error: rules stay in place. While it
+// ends, the servers answer until nothing is written any more.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log *slog.Logger) error {
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	warnAboutForwarding(log)
+	missing := setUpKernel(c, log)
 	families, large, err := newBackends(ctx, c, log)
 	if err != nil {
 		return err
 	}
 	health := healthcheck.NewHealth(2*c.SyncPeriod, familiesOf(families))
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.HealthzBindAddress)
-	if err != nil {
-		return fmt.Errorf("healthz server: %w", err)
-	}
-	server := &http.Server{Handler: health.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
+	var again sync.Once
 	a := agent.New(families, agent.Options{
 		MinSyncPeriod: c.MinSyncPeriod,
 		FullPeriod:    fullPeriod,
@@ -47,49 +41,36 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 		Log:           log,
 		Queued:        health.Queued,
 		Synced: func(r agent.Result) {
-			if r.Err == nil {
-				health.Updated(r.Family)
-			}
+			health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
 			ports.update(r)
+			if missing && r.Err == nil { // rules have the kernel track connections
+				again.Do(func() { setUpConntrack(c, log) })
+			}
 		},
 	})
+	health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	cluster := kube.NewCluster(settings)
 	if large {
 		cluster.StartLarge()
 	}
 	source := manifests.New(c.Options.Manifests, cluster)
-	addresses := watchAddresses(ctx, settings, log)
 
-	var wg sync.WaitGroup
-	var watchErr, configErr error
-	ctx, stop := context.WithCancel(ctx)
-	wg.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("healthz server", "error", err)
-		}
-	})
-	wg.Go(func() {
-		defer stop()
-		configErr = c.Watch(ctx)
-	})
-	wg.Go(func() {
-		defer stop()
-		report := newProblemLog(log)
-		watchErr = source.Watch(ctx, addresses, func(s *service.Snapshot, problems []manifests.Problem) {
+	work := newCrew(ctx)
+	work.serve(c, servers{health: health.Handler()}, log)
+	work.add(c.Watch)
+	work.add(func(ctx context.Context) error {
+		report, detect := newProblemLog(log), newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
+		return source.Watch(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot, problems []manifests.Problem) {
 			report(problems)
 			if s != nil {
+				detect(s.Node)
 				health.SetEligible(!s.Node.Leaving)
 				a.Publish(s)
 			}
 		})
 	})
-	a.Run(ctx)
-	_ = server.Close() // nothing is left to do about it
-	wg.Wait()
-	if errors.Is(watchErr, context.Canceled) {
-		watchErr = nil
-	}
-	return errors.Join(configErr, watchErr)
+	a.Run(work.ctx)
+	return work.end()
 }
 
 func familiesOf(list []agent.Family) (out []service.Family) {

@@ -33,9 +33,10 @@ e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS)
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
 
-bench: ## speed of what runs for every change
+bench: ## speed of what runs for every change, then beside kube-proxy; BENCH holds flags of the latter
 	tools/system-packages $(PROGRAMS)
 	go test -run '^$$' -bench . -benchmem $(UNIT)
+	go run ./bench $(BENCH)
 
 demo: build ## the main job, on real packets
 	tools/system-packages $(PROGRAMS)

@@ -75,6 +75,9 @@ func (r *run) status() netfilter.CTStatus {
 	if r.ct.confirmed {
 		s |= netfilter.StatusConfirmed
 	}
+	if r.ct.reply {
+		s |= netfilter.StatusSeenReply // by this packet at the latest
+	}
 	if e := r.ct.entry; e != nil {
 		s |= netfilter.StatusConfirmed
 		if !e.Unreplied {

@@ -136,10 +136,16 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	r.hops = append(r.hops, Hop{Hook: h, In: p.in, Out: p.out, Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Mark: p.mark, TTL: p.ttl, Route: r.decision})
 	r.decision = ""
 	tracks := h == netfilter.Prerouting || h == netfilter.Output
+	nated := h == netfilter.Forward
 	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
 		if tracks && b.Priority() > netfilter.ConntrackPriority {
 			tracks = false
 			r.track()
+		}
+		if !nated && b.Chain.Type != netfilter.NATChain && b.Priority() > natPriority(h) {
+			if nated = true; !r.finishNAT(h) {
+				return false
+			}
 		}
 		if b.Chain.Type == netfilter.NATChain && !r.natOpen(h) {
 			continue
@@ -155,7 +161,16 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	if tracks {
 		r.track()
 	}
-	return r.finishNAT(h)
+	return nated || r.finishNAT(h)
+}
+
+// natPriority is where the kernel translates at a hook: what runs later, such as
+// filter in OUTPUT, sees the packet of a known connection translated.
+func natPriority(h netfilter.Hook) int {
+	if h == netfilter.Prerouting || h == netfilter.Output {
+		return -100
+	}
+	return 100
 }
 
 // arrive walks a packet that came in from outside.

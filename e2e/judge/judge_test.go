@@ -73,17 +73,9 @@ func judgeRound(t *testing.T, v lab.Variant, seed uint64, table *tally) {
 		t.Fatal(err)
 	}
 	wrong := 0
-	for range batches {
-		probes, err := r.probes(batchSize)
-		if err != nil {
-			t.Fatal(err)
-		}
-		findings, err := r.batch(r.bench, probes)
-		if err != nil {
-			t.Fatal(err)
-		}
+	book := func(findings []*finding, more ...string) {
 		for _, f := range findings {
-			table.add(f, r.kinds(f))
+			table.add(f, append(r.kinds(f), more...))
 			if len(f.diffs) == 0 {
 				continue
 			}
@@ -92,6 +84,22 @@ func judgeRound(t *testing.T, v lab.Variant, seed uint64, table *tally) {
 			}
 		}
 	}
+	var last []*finding
+	for range batches {
+		probes, err := r.probes(batchSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err = r.batch(r.bench, probes); err != nil {
+			t.Fatal(err)
+		}
+		book(last)
+	}
+	answers, err := r.answers(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book(answers, kindAnswer)
 	if wrong > 0 {
 		t.Errorf("%d differences; proxy %s", wrong, strings.Join(r.args, " "))
 	}
@@ -108,9 +116,10 @@ const (
 	kindForeign   = "foreign chain"
 	kindMark      = "foreign mark"
 	kindLocal     = "policy Local"
+	kindAnswer    = "answer"
 )
 
-var kinds = []string{kindDNAT, kindHairpin, kindDrop, kindReject, kindLocalhost, kindInvalid, kindForeign, kindMark, kindLocal}
+var kinds = []string{kindDNAT, kindHairpin, kindDrop, kindReject, kindLocalhost, kindInvalid, kindForeign, kindMark, kindLocal, kindAnswer}
 
 // kinds tells what a case was, by what the kernel did.
 func (r *round) kinds(f *finding) (out []string) {
@@ -127,7 +136,7 @@ func (r *round) kinds(f *finding) (out []string) {
 	add(kindReject, k.verdict == trace.Rejected)
 	add(kindLocalhost, p.dst.IsLoopback())
 	begins := p.flags == netfilter.SYN || r.loose && p.flags&^netfilter.PSH == netfilter.ACK
-	add(kindInvalid, p.proto == netfilter.TCP && !begins)
+	add(kindInvalid, p.proto == netfilter.TCP && !begins && !f.answers)
 	add(kindLocal, p.policyLocal)
 	foreign, mark := false, false
 	for _, m := range f.way {

@@ -18,7 +18,8 @@ type probe struct {
 	src, dst     netip.Addr
 	sport, dport uint16 // of an echo request, sport is its identifier
 	proto        uint8
-	flags        uint8 // of TCP
+	flags        uint8  // of TCP
+	ack          uint32 // the number that is acknowledged; 0 for its own
 	ttl          uint8
 
 	policyLocal bool // it is for a Service, and the policy that counts is Local
@@ -86,7 +87,11 @@ func (p probe) transport() []byte {
 		b, at = make([]byte, 20), 16
 		binary.BigEndian.PutUint32(b[4:], p.id)
 		if p.flags&(netfilter.ACK|netfilter.RST) != 0 {
-			binary.BigEndian.PutUint32(b[8:], p.id)
+			ack := p.ack
+			if ack == 0 {
+				ack = p.id
+			}
+			binary.BigEndian.PutUint32(b[8:], ack)
 		}
 		b[12], b[13] = 5<<4, p.flags
 		binary.BigEndian.PutUint16(b[14:], 0xffff)

@@ -10,6 +10,7 @@ import (
 	"portolan/netfilter"
 	"portolan/service"
 	"portolan/source/kube"
+	"portolan/trace"
 )
 
 // round is one generated node: Services, settings of the proxy and of the kernel,
@@ -17,6 +18,7 @@ import (
 type round struct {
 	sender
 	bench   *bench
+	both    *trace.Tracer // see replies
 	args    []string
 	targets []target
 	loose   bool // conntrack takes connections up in their middle

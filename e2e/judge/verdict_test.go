@@ -29,6 +29,7 @@ type finding struct {
 	answer  trace.Answer
 	outcome *trace.Outcome // the one that the kernel took, nil if there is none
 	diffs   []string
+	answers bool // it answers a probe
 }
 
 func (f *finding) differ(format string, args ...any) {
@@ -102,51 +103,52 @@ func (b *bench) judge(p probe, flow trace.Flow, e *evidence) *finding {
 			f.differ("trace is not certain: %s %v", o.Reason, o.Doubts)
 		}
 	}
+	// Of several outcomes that take the kernel's path, for example to several
+	// addresses of one range, the one that fits best counts.
 	want := pathOf(f.way).String()
-	var steps []trace.Step
+	var best []string
 	for i := range f.answer.Outcomes {
 		o := &f.answer.Outcomes[i]
 		way, kept := b.rules.ofTracer(family, o.Steps)
-		if way.String() == want && (f.outcome == nil || b.agrees(f.fact, o)) {
-			f.outcome, steps = o, kept
+		if way.String() != want {
+			continue
+		}
+		diffs := append(b.rules.compare(f.way, kept, o.Hops), b.arrival(&f.fact, o)...)
+		if f.outcome == nil || len(diffs) < len(best) {
+			f.outcome, best = o, diffs
 		}
 	}
 	if f.outcome == nil {
 		f.differ("no outcome of trace takes the kernel's path")
 		return f
 	}
-	f.diffs = append(f.diffs, b.rules.compare(f.way, steps, f.outcome.Hops)...)
-	b.arrival(f)
+	f.diffs = append(f.diffs, best...)
 	b.memory(f, e)
 	return f
 }
 
-// agrees tells whether an outcome has the verdict and the addresses of the fact.
-func (b *bench) agrees(k fact, o *trace.Outcome) bool {
-	return k.verdict == o.Verdict && (!k.dst.IsValid() || k.dst == o.Dst && k.dport == o.DstPort && k.src == o.Src)
-}
-
 // arrival compares the verdict and the packet that arrived.
-func (b *bench) arrival(f *finding) {
-	k, o := &f.fact, f.outcome
+func (b *bench) arrival(k *fact, o *trace.Outcome) (diffs []string) {
+	differ := func(format string, args ...any) { diffs = append(diffs, fmt.Sprintf(format, args...)) }
 	if k.verdict == trace.Dropped && o.Verdict == trace.Rejected {
 		// A route that refuses, since no rule does. For IPv4 the kernel sends such errors
 		// to one host only once a second, whatever icmp_ratelimit says.
 		k.verdict, k.unheard = o.Verdict, true
 	}
 	if k.verdict != o.Verdict {
-		f.differ("the kernel's verdict is %v, trace says %v: %s", k.verdict, o.Verdict, o.Reason)
-		return
+		differ("the kernel's verdict is %v, trace says %v: %s", k.verdict, o.Verdict, o.Reason)
+		return diffs
 	}
 	if !k.dst.IsValid() {
-		return
+		return nil
 	}
 	if k.dst != o.Dst || k.dport != o.DstPort && o.DstPort != 0 {
-		f.differ("the packet went to %v, trace says %v", netip.AddrPortFrom(k.dst, k.dport), netip.AddrPortFrom(o.Dst, o.DstPort))
+		differ("the packet went to %v, trace says %v", netip.AddrPortFrom(k.dst, k.dport), netip.AddrPortFrom(o.Dst, o.DstPort))
 	}
 	if k.src != o.Src || k.sport != o.SrcPort && o.SrcPort != 0 {
-		f.differ("the packet came from %v, trace says %v", netip.AddrPortFrom(k.src, k.sport), netip.AddrPortFrom(o.Src, o.SrcPort))
+		differ("the packet came from %v, trace says %v", netip.AddrPortFrom(k.src, k.sport), netip.AddrPortFrom(o.Src, o.SrcPort))
 	}
+	return diffs
 }
 
 // learn follows what packets put into "recent" lists. An entry stays: time-outs are

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,15 +11,9 @@ import (
 	"portolan/source/kube"
 )
 
-// errNoInput names every way to say where Services come from.
-var errNoInput = errors.New("no input: name files or folders with --manifests PATH, or in a ProxyOptions document of the file of --config; this version cannot read the API server (--kubeconfig, --master, in-cluster)")
-
 // nodeSettings returns what Services depend on of this node, with the addresses
 // of its interfaces when they matter.
 func nodeSettings(c config.Config) (kube.Settings, error) {
-	if len(c.Options.Manifests) == 0 {
-		return kube.Settings{}, errNoInput
-	}
 	name, err := nodeName(c)
 	if err != nil {
 		return kube.Settings{}, err

@@ -59,6 +59,9 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 		if c.Mode == config.IPVS {
 			return errNoIPVS
 		}
+		if len(c.Options.Manifests) == 0 {
+			return errNoInput
+		}
 		settings, err := nodeSettings(c)
 		if err != nil {
 			return err

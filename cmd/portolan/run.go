@@ -11,7 +11,6 @@ import (
 	"portolan/healthcheck"
 	"portolan/service"
 	"portolan/source/kube"
-	"portolan/source/manifests"
 )
 
 const (
@@ -22,6 +21,10 @@ const (
 // runProxy works until ctx ends, which is no error: rules stay in place. While it
 // ends, the servers answer until nothing is written any more.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log *slog.Logger) error {
+	follow, err := newInput(c, settings.NodeName, log)
+	if err != nil {
+		return err
+	}
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	warnAboutForwarding(log)
 	missing := setUpKernel(c, log)
@@ -53,20 +56,16 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	if large {
 		cluster.StartLarge()
 	}
-	source := manifests.New(c.Options.Manifests, cluster)
 
 	work := newCrew(ctx)
 	work.serve(c, servers{health: health.Handler()}, log)
 	work.add(c.Watch)
 	work.add(func(ctx context.Context) error {
-		report, detect := newProblemLog(log), newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
-		return source.Watch(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot, problems []manifests.Problem) {
-			report(problems)
-			if s != nil {
-				detect(s.Node)
-				health.SetEligible(!s.Node.Leaving)
-				a.Publish(s)
-			}
+		detect := newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
+		return follow(ctx, cluster, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
+			detect(s.Node)
+			health.SetEligible(!s.Node.Leaving)
+			a.Publish(s)
 		})
 	})
 	a.Run(work.ctx)

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"portolan/config"
+	"portolan/service"
+	"portolan/source/apiserver"
+	"portolan/source/kube"
+	"portolan/source/manifests"
+)
+
+// errNoInput is for commands that read nothing but files.
+var errNoInput = errors.New("no input: name files or folders with --manifests PATH, or in a ProxyOptions document of the file of --config")
+
+// input follows the cluster and publishes what it knows, until ctx ends. Settings
+// that change meanwhile come as functions.
+type input func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error
+
+// newInput returns where Services come from: files when some are named, else an
+// API server.
+func newInput(c config.Config, nodeName string, log *slog.Logger) (input, error) {
+	if len(c.Options.Manifests) > 0 {
+		return func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
+			report := newProblemLog(log)
+			return manifests.New(c.Options.Manifests, cluster).Watch(ctx, settings, func(s *service.Snapshot, problems []manifests.Problem) {
+				report(problems)
+				if s != nil {
+					publish(s)
+				}
+			})
+		}, nil
+	}
+	client, err := apiserver.Connect(apiserver.Connection{
+		Kubeconfig:  c.Client.Kubeconfig,
+		Master:      c.Client.Master,
+		ContentType: c.Client.ContentType,
+		Accept:      c.Client.AcceptContentTypes,
+		QPS:         c.Client.QPS,
+		Burst:       c.Client.Burst,
+		UserAgent:   "portolan/" + version,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
+	}
+	return func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
+		return apiserver.New(client, cluster, apiserver.Options{
+			NodeName: nodeName,
+			PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
+			Log:      log,
+		}).Watch(ctx, settings, publish)
+	}, nil
+}

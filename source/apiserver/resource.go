@@ -1,0 +1,109 @@
+package apiserver
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// resource is one kind of object, and which of them this node wants to know. The
+// selectors are kube-proxy's.
+type resource struct {
+	client         rest.Interface
+	group, name    string // as a ClusterRole names them
+	labels, fields string // selectors
+	object         runtime.Object
+	list           func() runtime.Object
+	trim           func(runtime.Object)
+}
+
+func (c *Client) services() resource {
+	return resource{
+		client: c.core, name: "services",
+		labels: "!" + labelProxyName,
+		fields: fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String(),
+		object: &v1.Service{},
+		list:   func() runtime.Object { return &v1.ServiceList{} },
+		trim:   func(o runtime.Object) { trimService(o.(*v1.Service)) },
+	}
+}
+
+func (c *Client) endpointSlices() resource {
+	names := names{}
+	return resource{
+		client: c.discovery, group: discovery.GroupName, name: "endpointslices",
+		labels: "!" + v1.IsHeadlessService,
+		object: &discovery.EndpointSlice{},
+		list:   func() runtime.Object { return &discovery.EndpointSliceList{} },
+		trim:   func(o runtime.Object) { trimSlice(o.(*discovery.EndpointSlice), names) },
+	}
+}
+
+func (c *Client) node(name string) resource {
+	return resource{
+		client: c.core, name: "nodes",
+		fields: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		object: &v1.Node{},
+		list:   func() runtime.Object { return &v1.NodeList{} },
+		trim:   func(o runtime.Object) { trimNode(o.(*v1.Node)) },
+	}
+}
+
+// listWatch asks the API server; what it answers is trimmed before anybody keeps
+// it, and how it went is told to report.
+func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatch {
+	request := func(o metav1.ListOptions) *rest.Request {
+		o.LabelSelector, o.FieldSelector = r.labels, r.fields
+		return r.client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec)
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := r.list()
+			err := request(o).Do(ctx).Into(list)
+			report("list", err)
+			if err == nil {
+				r.trimList(list)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			w, err := request(o).Watch(ctx)
+			report("watch", err)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+				switch e.Type {
+				case watch.Added, watch.Modified, watch.Deleted:
+					r.trim(e.Object)
+				}
+				return e, true
+			}), nil
+		},
+	}
+}
+
+func (r resource) trimList(list runtime.Object) {
+	switch list := list.(type) {
+	case *v1.ServiceList:
+		for i := range list.Items {
+			r.trim(&list.Items[i])
+		}
+	case *discovery.EndpointSliceList:
+		for i := range list.Items {
+			r.trim(&list.Items[i])
+		}
+	case *v1.NodeList:
+		for i := range list.Items {
+			r.trim(&list.Items[i])
+		}
+	}
+}

@@ -1,0 +1,189 @@
+// Package apiserver follows the Services, EndpointSlices and the own Node of an
+// API server.
+//
+// Nothing is told before every list is complete. From then on what is known stays
+// in force whatever happens to the connection: a watch that breaks goes on from
+// where it was, a version that the server has forgotten is followed by a new list,
+// and an API server that is gone is asked again and again.
+//
+// The objects are kept once, trimmed of what no proxy reads, in the kube.Cluster.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"portolan/service"
+	"portolan/source/kube"
+)
+
+const (
+	// settle is the least time from one Snapshot to the next, so that a burst of
+	// events gives few of them.
+	settle = 10 * time.Millisecond
+	// nodeWait is how long a Node without addresses is waited for, as kube-proxy;
+	// podCIDRWait, how long one without pod CIDRs where these are what pods are
+	// known by.
+	nodeWait    = 30 * time.Second
+	podCIDRWait = 5 * time.Minute
+	// retryMin and retryMax bound the time from one try to the next while nobody
+	// answers; refusedMax is the most when the API server says no.
+	retryMin   = 100 * time.Millisecond
+	retryMax   = 700 * time.Millisecond
+	refusedMax = 5 * time.Second
+)
+
+// Options say what is followed, and how.
+type Options struct {
+	NodeName string
+	// PodCIDRs tells that pods are known by the pod CIDRs of the Node.
+	PodCIDRs bool
+	Log      *slog.Logger
+}
+
+// Source keeps a kube.Cluster at what an API server says.
+type Source struct {
+	client  *Client
+	options Options
+	log     *slog.Logger
+	wake    chan struct{}
+
+	mu       sync.Mutex // of what follows, and of the stores
+	cluster  *kube.Cluster
+	services *store[*v1.Service]
+	slices   *store[*discovery.EndpointSlice]
+	node     *store[*v1.Node]
+	own      *v1.Node // as it was last, also when it is gone
+}
+
+// New returns a Source that reads into cluster, which nobody else may use from
+// then on.
+func New(client *Client, cluster *kube.Cluster, o Options) *Source {
+	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), cluster: cluster}
+	s.services = newStore(s,
+		func(_, svc *v1.Service) { cluster.PutService(svc) },
+		func(svc *v1.Service) { cluster.DeleteService(service.Name{Namespace: svc.Namespace, Name: svc.Name}) },
+		s.listed("services"))
+	s.slices = newStore(s, s.putSlice, cluster.DeleteSlice, s.listed("endpointslices"))
+	s.node = newStore(s, s.putNode, s.removeNode, s.nodeListed)
+	return s
+}
+
+// change does something to the cluster, and has it looked at.
+func (s *Source) change(do func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := do()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func (s *Source) listed(name string) func(bool, int) {
+	return func(first bool, count int) {
+		s.log.Info("list of the API server", "resource", name, "objects", count, "first", first)
+	}
+}
+
+// putSlice: a slice that changed the Service it names no longer serves the old one.
+func (s *Source) putSlice(old, slice *discovery.EndpointSlice) {
+	if old != nil && old.Labels[discovery.LabelServiceName] != slice.Labels[discovery.LabelServiceName] {
+		s.cluster.DeleteSlice(old)
+	}
+	s.cluster.PutSlice(slice)
+}
+
+// Watch calls changed with the first Snapshot once everything is known, and then
+// after every change of the cluster or of the settings, until ctx ends. Settings
+// that change meanwhile, such as local addresses, come as functions.
+func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings), changed func(*service.Snapshot)) error {
+	ctx, stop := context.WithCancel(ctx)
+	var reflectors sync.WaitGroup
+	defer reflectors.Wait()
+	defer stop()
+	s.log.Info("following the API server", "url", s.client.Host, "node", s.options.NodeName)
+	reflectors.Go(func() { s.follow(ctx, s.client.services(), s.services) })
+	reflectors.Go(func() { s.follow(ctx, s.client.endpointSlices(), s.slices) })
+	reflectors.Go(func() { s.follow(ctx, s.client.node(s.options.NodeName), s.node) })
+
+	var (
+		last     *service.Snapshot
+		start    = starting{source: s}
+		news     bool
+		settling <-chan time.Time
+	)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case change := <-settings:
+			_ = s.change(func() error { s.cluster.Configure(change); return nil }) // it has no errors
+			continue
+		case <-s.wake:
+			news = true
+		case <-start.timer:
+			start.timer = nil
+			start.patience++
+			news = true
+		case <-settling:
+			settling = nil
+		}
+		if !news || settling != nil || !start.over() {
+			continue
+		}
+		news = false
+		settling = time.After(settle)
+		s.mu.Lock()
+		now := s.cluster.Snapshot()
+		s.mu.Unlock()
+		if now != last {
+			last = now
+			changed(now)
+		}
+	}
+}
+
+// follow keeps a store at what the API server says of a resource.
+func (s *Source) follow(ctx context.Context, r resource, to cache.ReflectorStore) {
+	// What changed while the API server was away is to be right within a second of
+	// its return, so who refuses connections is asked again soon.
+	reflector := cache.NewReflectorWithOptions(r.listWatch(newTrouble(s.log, r).report), r.object, to, cache.ReflectorOptions{
+		Name:    "portolan/" + r.name,
+		Backoff: &wait.Backoff{Duration: retryMin, Factor: 1.5, Steps: 8, Cap: retryMax, Jitter: 0.2},
+	})
+	tries := 0
+	for ctx.Err() == nil {
+		err := reflector.ListAndWatchWithContext(ctx)
+		tries++
+		if err == nil {
+			tries = 0
+		}
+		s.log.Debug("list and watch again", "resource", r.name, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause(err, tries)):
+		}
+	}
+}
+
+// pause is the time from one try that failed to the next. A server that answers is
+// given more and more of it.
+func pause(err error, tries int) time.Duration {
+	most := retryMax
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		most = refusedMax
+	}
+	return min(retryMin*time.Duration(max(tries, 1)), most)
+}

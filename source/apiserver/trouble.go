@@ -1,0 +1,105 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// repeat is how often a trouble that lasts is told again.
+const repeat = time.Minute
+
+// trouble tells the log when the API server does not answer for a resource, and
+// when it does again.
+type trouble struct {
+	log      *slog.Logger
+	resource resource
+
+	mu    sync.Mutex
+	verbs map[string]*failing // by verb
+}
+
+type failing struct {
+	since, told time.Time
+	text        string
+}
+
+func newTrouble(log *slog.Logger, r resource) *trouble {
+	return &trouble{log: log.With("resource", r.name), resource: r, verbs: map[string]*failing{}}
+}
+
+// report takes the outcome of a request.
+func (t *trouble) report(verb string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	f := t.verbs[verb]
+	switch {
+	case err == nil:
+		t.recovered(verb, now)
+	case ordinary(err):
+	default:
+		text := explain(verb, t.resource, err).Error()
+		if f == nil {
+			f = &failing{since: now}
+			t.verbs[verb] = f
+		}
+		if f.text != text || now.Sub(f.told) >= repeat {
+			f.text, f.told = text, now
+			t.log.Error("no news from the API server, what is known stays in force", "error", text)
+		}
+	}
+}
+
+// recovered: who may watch needs no list.
+func (t *trouble) recovered(verb string, now time.Time) {
+	if len(t.verbs) == 0 {
+		return
+	}
+	since := now
+	for _, f := range t.verbs {
+		if f.since.Before(since) {
+			since = f.since
+		}
+	}
+	delete(t.verbs, verb)
+	if verb == "watch" {
+		clear(t.verbs)
+	}
+	if len(t.verbs) == 0 {
+		t.log.Info("the API server answers again", "verb", verb, "after", now.Sub(since).Round(time.Millisecond))
+	}
+}
+
+// ordinary tells of errors that a reflector answers by asking in another way: a
+// version that is too old, a server without streaming lists.
+func ordinary(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
+		apierrors.HasStatusCause(err, "ResourceVersionTooLarge") || apierrors.IsTooManyRequests(err)
+}
+
+// explain names what was tried, and what to grant where it was not allowed.
+func explain(verb string, r resource, err error) error {
+	// The address of a request differs each time, and says nothing new.
+	var address *url.Error
+	if errors.As(err, &address) {
+		err = address.Err
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("apiserver: %s %s is not allowed, grant the verbs list and watch on resources [%s] of apiGroups [%q] by a ClusterRole: %w",
+			verb, r.name, r.name, r.group, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("apiserver: %s %s: the token or certificate of this proxy is not accepted: %w", verb, r.name, err)
+	}
+	return fmt.Errorf("apiserver: %s %s: %w", verb, r.name, err)
+}

@@ -36,7 +36,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 		return err
 	}
 	b.rebuild = false
-	b.noteScopes(p)
+	b.dropScopes(p)
 	if err := b.forget(stale); err != nil {
 		return err
 	}
@@ -60,11 +60,13 @@ type update struct {
 	late   removals
 }
 
-// step is what happens to one object of a set.
+// step is what happens to one atom: it comes, goes, or has other data.
 type step struct {
-	set      string
-	shape    shape
-	old, new *dataplane.Object
+	key        dataplane.Key // of the object that it is part of
+	set        string
+	shape      shape
+	old, new   string
+	goes, come bool // there is an old one, a new one
 }
 
 // The order in which elements change. Between two of these the kernel may run
@@ -83,22 +85,22 @@ const (
 	steps
 )
 
-func stepOf(set string, s shape, goes bool) int {
-	come, go_ := stepLists, stepUnlist
+func stepOf(set string, s shape, stays bool) int {
+	at, last := stepLists, stepUnlist
 	switch {
 	case s.isSlots():
 		return stepSlots
 	case set == serviceIPs || set == nodePorts:
-		come, go_ = stepServe, stepUnserve
+		at, last = stepServe, stepUnserve
 	case set == noEndpoints || set == noEndpointNodePorts:
-		come, go_ = stepRefuse, stepUnrefuse
+		at, last = stepRefuse, stepUnrefuse
 	case set == limited || s.holds == aScope:
-		come, go_ = stepProtect, stepUnprotect
+		at, last = stepProtect, stepUnprotect
 	}
-	if goes {
-		return go_
+	if stays {
+		return at
 	}
-	return come
+	return last
 }
 
 // sort takes the plan apart. What waits for its removal and is wanted again
@@ -150,36 +152,66 @@ func (u *update) sortSets(c dataplane.Change) error {
 }
 
 func (u *update) sortElements(c dataplane.Change) {
-	_, set, _ := strings.Cut(c.Container, "/")
-	s, ok := shapeOf(set)
-	if !ok {
-		panic("nftables: no set is called " + set)
+	for _, o := range c.Created {
+		for a := range atoms(c.Container, o.Key.Name, o.Body) {
+			u.comes(o.Key, a)
+		}
 	}
-	add := func(old, new *dataplane.Object) {
-		at := stepOf(set, s, new == nil)
-		u.steps[at] = append(u.steps[at], step{set, s, old, new})
+	for _, r := range c.Replaced {
+		u.replaced(c.Container, r)
 	}
-	for i := range c.Created {
-		o := &c.Created[i]
-		id := slotID{set, o.Key.Name}
-		if body, waits := u.b.late.slots[id]; waits {
-			delete(u.b.late.slots, id)
-			add(&dataplane.Object{Key: o.Key, Body: body}, o)
+	for _, o := range c.Deleted {
+		for a := range atoms(c.Container, o.Key.Name, o.Body) {
+			u.goes(o.Key, a)
+		}
+	}
+}
+
+// replaced changes only the atoms that differ.
+func (u *update) replaced(container string, r dataplane.Replacement) {
+	name := r.New.Key.Name
+	var room [8]atom
+	old := slices.AppendSeq(room[:0], atoms(container, name, r.Old.Body))
+	for a := range atoms(container, name, r.New.Body) {
+		i := slices.IndexFunc(old, func(o atom) bool { return o.set == a.set })
+		if i < 0 {
+			u.comes(r.New.Key, a)
 			continue
 		}
-		add(nil, o)
-	}
-	for i := range c.Replaced {
-		add(&c.Replaced[i].Old, &c.Replaced[i].New)
-	}
-	for i := range c.Deleted {
-		o := &c.Deleted[i]
-		if s.isSlots() {
-			u.late.slots[slotID{set, o.Key.Name}] = o.Body
-		} else {
-			add(o, nil)
+		if old[i].data != a.data {
+			u.step(step{key: r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
 		}
+		old = slices.Delete(old, i, i+1)
 	}
+	for _, a := range old {
+		u.goes(r.New.Key, a)
+	}
+}
+
+// comes adds an atom, unless what it needs is there and waits to be removed.
+func (u *update) comes(k dataplane.Key, a atom) {
+	id := slotID{a.set, k.Name}
+	data, waits := u.b.late.slots[id]
+	delete(u.b.late.slots, id)
+	u.step(step{key: k, set: a.set, old: data, new: a.data, goes: waits, come: true})
+}
+
+// goes removes an atom, endpoints later.
+func (u *update) goes(k dataplane.Key, a atom) {
+	if s, ok := shapeOf(a.set); ok && s.isSlots() {
+		u.late.slots[slotID{a.set, k.Name}] = a.data
+		return
+	}
+	u.step(step{key: k, set: a.set, old: a.data, goes: true})
+}
+
+func (u *update) step(s step) {
+	var ok bool
+	if s.shape, ok = shapeOf(s.set); !ok {
+		panic("nftables: no set is called " + s.set)
+	}
+	at := stepOf(s.set, s.shape, s.come)
+	u.steps[at] = append(u.steps[at], s)
 }
 
 func (u *update) write() error {
@@ -251,28 +283,20 @@ func (u *update) writeChains() error {
 func (u *update) writeElements(s step) error {
 	var old, now []nft.Element
 	var err error
-	if s.new != nil {
-		if now, err = u.b.elementsOf(s.set, s.shape, s.new.Key.Name, s.new.Body); err != nil {
-			return &dataplane.Refusal{Key: s.new.Key, Err: err}
+	if s.come {
+		if now, err = u.b.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
+			return &dataplane.Refusal{Key: s.key, Err: err}
 		}
 	}
-	if s.old != nil {
-		old, err = u.b.elementsOf(s.set, s.shape, s.old.Key.Name, s.old.Body)
+	gone, come := old, now
+	if s.goes {
+		old, err = u.b.elementsOf(s.set, s.shape, s.key.Name, s.old)
 		if err != nil && (len(old) == 0 || old[0].Key == nil) {
 			return err
 		}
-	}
-	gone, come := now[:0:0], now
-	if len(old) > 0 {
 		gone, come = difference(old, now)
 	}
-	key := dataplane.Key{}
-	if s.new != nil {
-		key = s.new.Key
-	} else if s.old != nil {
-		key = s.old.Key
-	}
-	tag := u.tag(key)
+	tag := u.tag(s.key)
 	for _, e := range gone {
 		u.batch.DeleteElement(s.set, e, tag)
 	}

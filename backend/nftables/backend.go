@@ -37,10 +37,9 @@ type Backend struct {
 	balancers sync.Map // balancer -> structure
 	learners  sync.Map // seconds -> structure
 
-	mu     sync.Mutex // guards Conn and what follows
-	ids    scopeIDs
-	scopes map[string]string // of frontends with affinity
-	late   removals
+	mu   sync.Mutex // guards Conn and what follows
+	ids  scopeIDs
+	late removals
 	// rebuild: what is there cannot be changed into what is wanted, so the next
 	// plan, which takes the table for empty, replaces it in one transaction.
 	rebuild bool
@@ -59,7 +58,6 @@ func New(o Options) *Backend {
 		words:   wordsOf(family, o.MasqueradeBit),
 		table:   nft.Table{Family: family, Name: TableName},
 		ids:     scopeIDs{},
-		scopes:  map[string]string{},
 		late:    newRemovals(),
 	}
 }

@@ -45,8 +45,6 @@ func (k balancer) slots() string {
 	return slotMap + k.counts()
 }
 
-func (k balancer) slotContainer() string { return "map/" + k.slots() }
-
 // core is the chain that chooses the endpoint; with marks it is not the one that
 // frontends go to.
 func (k balancer) core() string {

@@ -31,42 +31,45 @@ func (s staleClients) add(more staleClients) {
 }
 
 // staleClients finds what the plan makes stale: clients of a scope that goes,
-// and those that remember an endpoint which a list loses.
+// and those that remember an endpoint which a frontend loses.
 func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 	stale := staleClients{}
-	if len(b.scopes) == 0 {
-		return stale
-	}
-	old, now := map[string]string{}, map[string]string{} // endpoints of frontends
 	for _, c := range p.Changes {
-		_, set, _ := strings.Cut(c.Container, "/")
-		if set == affinityLearn {
+		switch c.Container {
+		case shapes[affinityLearn].container(affinityLearn):
 			for _, o := range c.Deleted {
 				stale[b.ids.of(o.Key.Name)] = nil
 			}
-		}
-		s, ok := shapeOf(set)
-		if !ok || !s.isSlots() {
-			continue
-		}
-		for _, o := range c.Deleted {
-			old[o.Key.Name] = o.Body
-		}
-		for _, o := range c.Created {
-			now[o.Key.Name] = o.Body
-		}
-		for _, r := range c.Replaced {
-			old[r.Old.Key.Name], now[r.New.Key.Name] = r.Old.Body, r.New.Body
-		}
-	}
-	for frontend, before := range old {
-		after, still := now[frontend]
-		name, affine := b.scopes[frontend]
-		if still && affine {
-			stale.add(staleClients{b.ids.of(name): b.lost(before, after)})
+		case frontends:
+			for _, r := range c.Replaced {
+				b.staleOf(stale, r)
+			}
 		}
 	}
 	return stale
+}
+
+func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
+	scope, before := "", ""
+	for a := range atoms(frontends, r.Old.Key.Name, r.Old.Body) {
+		s, ok := shapeOf(a.set)
+		switch {
+		case ok && s.isSlots():
+			before = a.data
+		case ok && s.holds == aScope:
+			scope = a.data
+		}
+	}
+	if scope == "" {
+		return
+	}
+	for a := range atoms(frontends, r.New.Key.Name, r.New.Body) {
+		if s, ok := shapeOf(a.set); ok && s.isSlots() && a.data != before {
+			if lost := b.lost(before, a.data); len(lost) > 0 {
+				stale.add(staleClients{b.ids.of(scope): lost})
+			}
+		}
+	}
 }
 
 // lost returns the endpoints that one of the lists loses, as bytes.
@@ -100,26 +103,13 @@ func cutSlot(text string) (slot, endpoint string) {
 	return "", text
 }
 
-// noteScopes remembers which frontends have affinity, and which scopes are left.
-func (b *Backend) noteScopes(p dataplane.Plan) {
+// dropScopes gives the numbers of scopes back that are gone.
+func (b *Backend) dropScopes(p dataplane.Plan) {
 	for _, c := range p.Changes {
-		_, set, _ := strings.Cut(c.Container, "/")
-		for _, o := range c.Deleted {
-			switch set {
-			case affinityIDs, affinityPortIDs:
-				delete(b.scopes, o.Key.Name)
-			case affinityLearn:
+		if c.Container == shapes[affinityLearn].container(affinityLearn) {
+			for _, o := range c.Deleted {
 				delete(b.ids, o.Key.Name)
 			}
-		}
-		if set != affinityIDs && set != affinityPortIDs {
-			continue
-		}
-		for _, o := range c.Created {
-			b.scopes[o.Key.Name] = strings.TrimPrefix(o.Body, o.Key.Name+" : ")
-		}
-		for _, r := range c.Replaced {
-			b.scopes[r.New.Key.Name] = strings.TrimPrefix(r.New.Body, r.New.Key.Name+" : ")
 		}
 	}
 }

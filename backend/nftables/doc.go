@@ -12,13 +12,14 @@
 // live while some Service asks for them. There is no chain, map or rule of a
 // single Service.
 //
-// Objects are cut like this (dataplane.Key.Container, with the form of bodies):
+// Objects are cut like this (dataplane.Key.Container, with what they hold):
 //
-//	sets            keyed by name: the declaration of a set or map
-//	chain/NAME      a whole chain: its rules; a base chain begins with its hook
-//	set/NAME        keyed: elements, in nft's words
-//	map/NAME        keyed: elements, in nft's words
-//	map/eps-N       keyed by frontend: its endpoints in the order of their slots
-//	set/sources     keyed by frontend: who may use it
-//	map/affinity-*  keyed by frontend or by scope; see affinity.go
+//	sets                 keyed by name: the declaration of a set or map
+//	chain/NAME           a whole chain: its rules; a base chain begins with its hook
+//	frontends            keyed by frontend: all that is about one address and port, or
+//	                     one NodePort, in whichever sets; see entry.go
+//	set/cluster-ips      keyed: addresses of which other ports are refused
+//	set/nodeport-ips     keyed: addresses on which NodePorts answer
+//	set/hairpin          keyed: endpoints on this node
+//	map/affinity-learn   keyed by scope; see affinity.go
 package nftables

@@ -16,19 +16,20 @@ import (
 // endpoints on this node, where pods and this node use all.
 const localSlots = 65536
 
-// elementsOf returns the elements that an object of a set or map stands for. With
-// an error the list may hold keys that are good, of elements that were read.
-func (b *Backend) elementsOf(set string, s shape, name, body string) ([]nft.Element, error) {
+// elementsOf returns the elements of a set that an atom of the object of that name
+// stands for. With an error the list may hold keys that are good, of elements that
+// were read.
+func (b *Backend) elementsOf(set string, s shape, name, data string) ([]nft.Element, error) {
 	var list []nft.Element
 	var err error
 	switch {
 	case s.isSlots():
-		list, err = b.slotElements(s, name, body)
+		list, err = b.slotElements(s, name, data)
 	case s.ranges:
-		list, err = b.rangeElements(s, name, body)
+		list, err = b.rangeElements(s, name, data)
 	default:
 		var e nft.Element
-		e, err = b.element(s, name, body)
+		e, err = b.element(s, name, data)
 		list = []nft.Element{e}
 	}
 	if err != nil {
@@ -37,22 +38,21 @@ func (b *Backend) elementsOf(set string, s shape, name, body string) ([]nft.Elem
 	return list, err
 }
 
-// element reads an object that is one element: "KEY" or "KEY : DATA". With an
-// error about the data, which an element that was read may have, the key is good.
-func (b *Backend) element(s shape, name, body string) (nft.Element, error) {
+// element reads an atom that is one element. With an error about the data, which
+// an element that was read may have, the key is good.
+func (b *Backend) element(s shape, name, data string) (nft.Element, error) {
 	if s.key[0] == scope { // the key is a scope and not yet its number
 		e := nft.Element{Key: []byte(host(b.ids.of(name))), Comment: name}
 		var err error
-		e.Verdict, err = parseVerdict(strings.TrimPrefix(strings.TrimPrefix(body, name), " : "))
+		e.Verdict, err = parseVerdict(data)
 		return e, err
 	}
-	key, data, isMap := strings.Cut(body, " : ")
-	out, err := b.words.parseKey(nil, s.key, key)
-	e := nft.Element{Key: out}
+	key, err := b.words.parseKey(nil, s.key, name)
+	e := nft.Element{Key: key}
 	switch {
 	case err != nil:
-	case isMap != (s.holds != nothing):
-		err = fmt.Errorf("body %q", body)
+	case (data != "") != (s.holds != nothing):
+		err = fmt.Errorf("data %q", data)
 	case s.holds == aVerdict:
 		e.Verdict, err = parseVerdict(data)
 	case s.holds == aScope:
@@ -73,16 +73,16 @@ func parseVerdict(text string) (*nft.Verdict, error) {
 
 // slotElements reads "endpoint, endpoint | endpoint": the first list from slot
 // 0, the second from localSlots on.
-func (b *Backend) slotElements(s shape, name, body string) ([]nft.Element, error) {
+func (b *Backend) slotElements(s shape, name, data string) ([]nft.Element, error) {
 	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
 	if err != nil {
 		return nil, err
 	}
-	n := strings.Count(body, ",") + 2
+	n := strings.Count(data, ",") + 2
 	list := make([]nft.Element, 0, n)
 	keyLen, dataLen := len(prefix)+4, b.words.addrLen+4
 	room := make([]byte, 0, n*(keyLen+dataLen)) // one allocation for all
-	first, second, _ := strings.Cut(body, " | ")
+	first, second, _ := strings.Cut(data, " | ")
 	for i, text := range []string{first, second} {
 		at := uint32(i * localSlots)
 		for text != "" {
@@ -112,13 +112,13 @@ func (b *Backend) slotElements(s shape, name, body string) ([]nft.Element, error
 
 // rangeElements reads "network, network". A range that was read and is not a
 // network is "first-last".
-func (b *Backend) rangeElements(s shape, name, body string) ([]nft.Element, error) {
+func (b *Backend) rangeElements(s shape, name, data string) ([]nft.Element, error) {
 	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
 	if err != nil {
 		return nil, err
 	}
 	var list []nft.Element
-	for text := range strings.SplitSeq(body, ", ") {
+	for text := range strings.SplitSeq(data, ", ") {
 		from, to, ok := parseRange(text)
 		if !ok || from.BitLen() != b.words.addrLen*8 || to.BitLen() != from.BitLen() {
 			return nil, fmt.Errorf("range %q", text)

@@ -106,7 +106,7 @@ func (b *Backend) lookAgain() {
 // remove deletes endpoints, then chains, then the maps that they looked into.
 func (b *Backend) remove(ctx context.Context) error {
 	batch := nft.NewBatch(b.table)
-	for id, body := range b.late.slots {
+	for id, data := range b.late.slots {
 		if b.late.sets[id.set] {
 			continue // goes with the map
 		}
@@ -117,7 +117,7 @@ func (b *Backend) remove(ctx context.Context) error {
 			batch.Reset()
 		}
 		s, _ := shapeOf(id.set)
-		list, err := b.elementsOf(id.set, s, id.frontend, body)
+		list, err := b.elementsOf(id.set, s, id.frontend, data)
 		if err != nil {
 			return err
 		}

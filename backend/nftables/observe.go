@@ -49,7 +49,7 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 
 func (o *observation) run() error {
 	b := o.b
-	b.ids, b.scopes = scopeIDs{}, map[string]string{}
+	b.ids = scopeIDs{}
 	there, err := b.options.Conn.HasTable(b.table)
 	if err != nil {
 		return err
@@ -120,12 +120,22 @@ func (o *observation) sets() error {
 	}
 	// The names of scopes come first, since others hold only their numbers.
 	slices.SortStableFunc(ours, func(x, y string) int { return rankOf(x) - rankOf(y) })
+	entries := map[string]*entry{}
 	for _, name := range ours {
 		if o.stopped {
-			break
+			return nil
 		}
-		if err := o.elements(name); err != nil {
+		if err := o.elements(name, entries); err != nil {
 			return err
+		}
+	}
+	o.give(frontends, dataplane.Keyed, "", "")
+	for name, e := range entries {
+		if e.empty() {
+			continue
+		}
+		if name, body := e.object(name); !o.give(frontends, dataplane.Keyed, name, body) {
+			return nil
 		}
 	}
 	return nil
@@ -138,13 +148,15 @@ func rankOf(set string) int {
 	return 1
 }
 
-func (o *observation) elements(set string) error {
+// elements gives the objects of a set, or notes in entries what is about
+// frontends.
+func (o *observation) elements(set string, entries map[string]*entry) error {
 	s, _ := shapeOf(set)
-	waiting := o.b.late.sets[set]
 	if s.dynamic {
 		return nil
 	}
-	if !waiting {
+	ofFrontends := s.ofFrontends(set)
+	if !ofFrontends {
 		o.give(s.container(set), dataplane.Keyed, "", "")
 	}
 	var found collection
@@ -153,17 +165,24 @@ func (o *observation) elements(set string) error {
 		return err
 	}
 	for name, body := range o.b.objectsOf(s, &found) {
-		id := slotID{set, name}
-		if _, late := o.b.late.slots[id]; late {
-			o.late.slots[id] = body
+		if !ofFrontends {
+			if !o.give(s.container(set), dataplane.Keyed, name, body) {
+				break
+			}
 			continue
 		}
-		if s.holds == aScope {
-			o.b.scopes[name] = strings.TrimPrefix(body, name+" : ")
+		data := dataOf(name, body)
+		id := slotID{set, name}
+		if _, late := o.b.late.slots[id]; late {
+			o.late.slots[id] = data
+			continue
 		}
-		if !waiting && !o.give(s.container(set), dataplane.Keyed, name, body) {
-			break
+		e := entries[name]
+		if e == nil {
+			e = &entry{}
+			entries[name] = e
 		}
+		e.set(set, s, data)
 	}
 	return nil
 }
@@ -233,18 +252,6 @@ func (b *Backend) plain(s shape, e nft.Element) (name, body string) {
 	return name, name
 }
 
-func verdictText(v *nft.Verdict) string {
-	switch {
-	case v == nil:
-		return "(none)"
-	case v.Code == nft.Goto:
-		return "goto " + v.Chain
-	case v.Code == nft.Drop:
-		return "drop"
-	}
-	return fmt.Sprintf("(%d %s)", v.Code, v.Chain)
-}
-
 // grouped puts the elements together that belong to one frontend.
 func (b *Backend) grouped(s shape, list []nft.Element, yield func(string, string) bool) {
 	front := len(s.key) - 1
@@ -270,6 +277,7 @@ func (b *Backend) grouped(s shape, list []nft.Element, yield func(string, string
 		}
 		text, _ = b.words.keyText(text[:0], s.key[:front], list[0].Key[:cut])
 		end := len(text)
+		text = append(text, " : "...)
 		if s.ranges {
 			text = b.rangesText(text, list[:n], cut)
 		} else {

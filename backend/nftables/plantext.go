@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +20,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 	s.printf("add table %s\n", b.table)
 	s.sets(p)
 	s.chains(p)
-	s.elements(p)
-	s.removals(p)
+	s.removals(p, s.elements(p))
 	return s.text.String()
 }
 
@@ -72,8 +72,9 @@ func (s *script) chains(p dataplane.Plan) {
 	s.text.WriteString(rules.String())
 }
 
-// elements prints them step by step, those of one set together.
-func (s *script) elements(p dataplane.Plan) {
+// elements prints them step by step, those of one set together, and returns those
+// that go later.
+func (s *script) elements(p dataplane.Plan) map[slotID]string {
 	u := update{b: s.b, late: newRemovals()}
 	for _, c := range p.Changes {
 		if !strings.HasPrefix(c.Container, chainPrefix) && c.Container != setsContainer {
@@ -91,23 +92,22 @@ func (s *script) elements(p dataplane.Plan) {
 			list = list[n:]
 		}
 	}
+	return u.late.slots
 }
 
 func (s *script) steps(list []step) {
 	var gone, come []string
-	set, shape := list[0].set, list[0].shape
 	for _, one := range list {
 		var old, now []string
-		if one.old != nil {
-			old = s.texts(shape, *one.old)
+		if one.goes {
+			old = s.texts(one.shape, one.key.Name, one.old)
 		}
-		if one.new != nil {
-			now = s.texts(shape, *one.new)
+		if one.come {
+			now = s.texts(one.shape, one.key.Name, one.new)
 		}
 		for _, t := range old {
 			if !slices.Contains(now, t) {
-				key, _, _ := strings.Cut(t, " : ")
-				gone = append(gone, key)
+				gone = append(gone, keyOfText(t))
 			}
 		}
 		for _, t := range now {
@@ -116,8 +116,15 @@ func (s *script) steps(list []step) {
 			}
 		}
 	}
-	s.list("delete", set, gone)
-	s.list("add", set, come)
+	s.list("delete", list[0].set, gone)
+	s.list("add", list[0].set, come)
+}
+
+// keyOfText is an element without its data.
+func keyOfText(t string) string {
+	key, _, _ := strings.Cut(t, " : ")
+	key, _, _ = strings.Cut(key, " comment ")
+	return key
 }
 
 func (s *script) list(verb, set string, texts []string) {
@@ -126,8 +133,9 @@ func (s *script) list(verb, set string, texts []string) {
 	}
 }
 
-func (s *script) removals(p dataplane.Plan) {
+func (s *script) removals(p dataplane.Plan, slots map[slotID]string) {
 	var chains, sets []string
+	gone := map[string]bool{}
 	for _, c := range p.Changes {
 		name, is := strings.CutPrefix(c.Container, chainPrefix)
 		switch {
@@ -137,24 +145,24 @@ func (s *script) removals(p dataplane.Plan) {
 			for _, o := range c.Deleted {
 				kind, _, _ := strings.Cut(o.Body, " ")
 				sets = append(sets, fmt.Sprintf("delete %s %s %s\n", kind, s.b.table, o.Key.Name))
+				gone[o.Key.Name] = true
 			}
 		}
 	}
 	before := s.text.Len()
-	for _, c := range p.Changes {
-		_, set, _ := strings.Cut(c.Container, "/")
-		shape, ok := shapeOf(set)
-		if !ok || !shape.isSlots() {
-			continue
+	keys := map[string][]string{}
+	for id, data := range slots {
+		if gone[id.set] {
+			continue // with the map
 		}
-		var keys []string
-		for _, o := range c.Deleted {
-			for _, t := range s.texts(shape, o) {
-				key, _, _ := strings.Cut(t, " : ")
-				keys = append(keys, key)
-			}
+		shape, _ := shapeOf(id.set)
+		for _, t := range s.texts(shape, id.frontend, data) {
+			keys[id.set] = append(keys[id.set], keyOfText(t))
 		}
-		s.list("delete", set, keys)
+	}
+	for _, set := range slices.Sorted(maps.Keys(keys)) {
+		slices.Sort(keys[set])
+		s.list("delete", set, keys[set])
 	}
 	for _, verb := range []string{"flush", "delete"} {
 		for _, name := range chains {
@@ -168,41 +176,44 @@ func (s *script) removals(p dataplane.Plan) {
 	}
 }
 
-// texts are the elements of an object as nft writes them.
-func (s *script) texts(shape shape, o dataplane.Object) []string {
-	name, body := o.Key.Name, o.Body
+// texts are the elements of an atom as nft writes them.
+func (s *script) texts(shape shape, name, data string) []string {
 	switch {
 	case shape.isSlots():
-		var out []string
-		first, second, _ := strings.Cut(body, " | ")
-		for i, list := range []string{first, second} {
-			at := i * localSlots
-			for e := range strings.SplitSeq(list, ", ") {
-				if e == "" {
-					continue
-				}
-				number, e := cutSlot(e)
-				if n, err := strconv.Atoi(number); err == nil {
-					at = n
-				}
-				out = append(out, fmt.Sprintf("%s . %d : %s", name, at, e))
-				at++
-			}
-		}
-		return out
+		return slotTexts(name, data)
 	case shape.ranges:
-		list := strings.Split(body, ", ")
+		list := strings.Split(data, ", ")
 		for i, r := range list {
 			list[i] = name + " . " + r
 		}
 		return list
 	case shape.key[0] == scope:
-		return []string{s.scope(name) + ` comment "` + name + `"` + strings.TrimPrefix(body, name)}
+		return []string{s.scope(name) + ` comment "` + name + `" : ` + data}
 	case shape.holds == aScope:
-		key, scope, _ := strings.Cut(body, " : ")
-		return []string{key + " : " + s.scope(scope)}
+		return []string{name + " : " + s.scope(data)}
+	case data != "":
+		return []string{name + " : " + data}
 	}
-	return []string{body}
+	return []string{name}
+}
+
+func slotTexts(name, data string) (out []string) {
+	first, second, _ := strings.Cut(data, " | ")
+	for i, list := range []string{first, second} {
+		at := i * localSlots
+		for e := range strings.SplitSeq(list, ", ") {
+			if e == "" {
+				continue
+			}
+			number, e := cutSlot(e)
+			if n, err := strconv.Atoi(number); err == nil {
+				at = n
+			}
+			out = append(out, fmt.Sprintf("%s . %d : %s", name, at, e))
+			at++
+		}
+	}
+	return out
 }
 
 // scope is the number of a scope as nft writes it.

@@ -53,50 +53,62 @@ type frontend struct {
 // mostEndpoints is how many slots a list has room for.
 const mostEndpoints = localSlots
 
-// write emits in the order of keys, so that a Service with one frontend needs no
-// sorting.
+// write adds the frontend; see the constant frontends for its form.
 func (r *frontend) write() error {
-	dispatch, without := "map/"+serviceIPs, "map/"+noEndpoints
-	if r.f.Kind == service.NodePort {
-		dispatch, without = "map/"+nodePorts, "map/"+noEndpointNodePorts
-	}
 	k, lists, forwards := balancerOf(r.f, r.pods)
 	if n := max(k.n, k.m); n > mostEndpoints {
 		return fmt.Errorf("%d endpoints at %s; at most %d fit", n, r.key, mostEndpoints)
 	}
-	if forwards && k.affine {
-		r.affinity()
+	r.open(frontends, r.key)
+	sep := " : "
+	add := func(words ...string) {
+		r.text = append(r.text, sep...)
+		for _, w := range words {
+			r.text = append(r.text, w...)
+		}
+		sep = "; "
 	}
 	if forwards {
-		r.share(r.b.chainsOf(k))
-		r.open(k.slotContainer(), r.key)
+		add("goto ", k.entry())
+	}
+	switch v := r.f.Route(service.FromOutside).Verdict; v {
+	case service.Forward:
+	case service.Reject:
+		add("reject")
+	case service.Drop:
+		add("drop")
+	default:
+		panic(fmt.Sprintf("nftables: unknown verdict %v", v))
+	}
+	if forwards {
+		add(k.slots(), " ")
 		r.endpoints(lists[0])
 		if k.local && k.m > 0 {
 			r.text = append(r.text, " | "...)
 			r.endpoints(lists[1])
 		}
-		r.close()
+		r.share(r.b.chainsOf(k))
 	}
-	switch v := r.f.Route(service.FromOutside).Verdict; v {
-	case service.Forward:
-		r.claim(without, r.key)
-	case service.Reject:
-		r.element(without, r.key, " : goto ", refuse)
-	case service.Drop:
-		r.element(without, r.key, " : drop")
-	default:
-		panic(fmt.Sprintf("nftables: unknown verdict %v", v))
+	if ranges := r.ranges(); len(ranges) > 0 {
+		add("from ")
+		for i, p := range ranges {
+			if i > 0 {
+				r.text = append(r.text, ", "...)
+			}
+			r.text = p.AppendTo(r.text)
+		}
 	}
-	if forwards {
-		r.element(dispatch, r.key, " : goto ", k.entry())
-	} else {
-		r.claim(dispatch, r.key)
+	if forwards && k.affine {
+		add("scope ", scopeOf(r.f))
+	}
+	r.close()
+	if forwards && k.affine {
+		timeout := seconds(r.f.Affinity)
+		r.element(shapes[affinityLearn].container(affinityLearn), scopeOf(r.f), " : goto learn-", timeout)
+		r.share(r.b.affinityObjects(timeout))
 	}
 	if r.f.Kind == service.ClusterIP {
 		r.element("set/"+clusterIPs, r.f.Addr.String())
-	}
-	if r.f.Kind != service.NodePort {
-		r.sources()
 	}
 	return nil
 }
@@ -112,36 +124,19 @@ func (r *frontend) endpoints(list []service.Endpoint) {
 	}
 }
 
-func (r *frontend) affinity() {
-	ids := "map/" + affinityIDs
-	if r.f.Kind == service.NodePort {
-		ids = "map/" + affinityPortIDs
+// ranges are who may use the frontend, nil for everybody. A range that lies in
+// another is left out: the kernel takes no overlaps. A range that is everybody
+// limits nobody. Where there is nothing to protect everybody is refused, as in
+// iptables mode.
+func (r *frontend) ranges() []netip.Prefix {
+	if r.f.Route(service.FromOutside).Verdict == service.Reject {
+		return nil
 	}
-	name, timeout := scopeOf(r.f), seconds(r.f.Affinity)
-	r.element(ids, r.key, " : ", name)
-	r.element("map/"+affinityLearn, name, " : goto learn-", timeout)
-	r.share(r.b.affinityObjects(timeout))
-}
-
-// sources writes who may use the frontend. A range that lies in another is left
-// out: the kernel takes no overlaps. A range that is everybody limits nobody. Where
-// there is nothing to protect everybody is refused, as in iptables mode.
-func (r *frontend) sources() {
 	ranges := outermost(r.f.SourceRanges)
-	if len(ranges) == 0 || ranges[0].Bits() == 0 || r.f.Route(service.FromOutside).Verdict == service.Reject {
-		r.claim("set/"+limited, r.key)
-		r.claim("set/"+sources, r.key)
-		return
+	if len(ranges) == 0 || ranges[0].Bits() == 0 {
+		return nil
 	}
-	r.element("set/"+limited, r.key)
-	r.open("set/"+sources, r.key)
-	for i, p := range ranges {
-		if i > 0 {
-			r.text = append(r.text, ", "...)
-		}
-		r.text = p.AppendTo(r.text)
-	}
-	r.close()
+	return ranges
 }
 
 // outermost returns the ranges that lie in no other, sorted by address.

@@ -133,24 +133,25 @@ func FuzzElement(f *testing.F) {
 				f.Fatal(err)
 			}
 			for _, o := range objects {
-				_, set, _ := strings.Cut(o.Key.Container, "/")
-				s, ok := shapeOf(set)
-				if !ok || o.Key.Rank != dataplane.Keyed || o.Body == "" || !strings.Contains(o.Key.Container, "/") {
+				if o.Key.Rank != dataplane.Keyed || o.Key.Container == setsContainer {
 					continue
 				}
-				if s.isSlots() {
-					set = "eps-3"
-					if len(s.key) == 3 {
-						set = "np-eps-2"
+				for a := range atoms(o.Key.Container, o.Key.Name, o.Body) {
+					set := a.set
+					if s, _ := shapeOf(set); s.isSlots() {
+						set = "eps-3"
+						if len(s.key) == 3 {
+							set = "np-eps-2"
+						}
 					}
+					f.Add(slices.Index(names, set), n == 1, o.Key.Name, a.data)
 				}
-				f.Add(slices.Index(names, set), n == 1, o.Key.Name, o.Body)
 			}
 		}
 	}
 	f.Add(slices.Index(names, "eps-3"), false, "10.0.0.1 . tcp . 80", "7=10.0.0.2 . 80 | 65540=10.0.0.3 . 1")
 	f.Add(slices.Index(names, sources), false, "10.0.0.1 . 99 . 80", "10.0.0.3-10.0.0.9")
-	f.Fuzz(func(t *testing.T, set int, six bool, name, body string) {
+	f.Fuzz(func(t *testing.T, set int, six bool, name, data string) {
 		if set < 0 || set >= len(names) {
 			return
 		}
@@ -160,20 +161,85 @@ func FuzzElement(f *testing.F) {
 		}
 		b := New(Options{Family: family, MasqueradeBit: 14})
 		s, _ := shapeOf(names[set])
-		list, err := b.elementsOf(names[set], s, name, body)
+		list, err := b.elementsOf(names[set], s, name, data)
 		if err != nil || s.dynamic {
 			return
 		}
 		for gotName, gotBody := range b.objectsOf(s, &collection{list: slices.Clone(list)}) {
-			again, err := b.elementsOf(names[set], s, gotName, gotBody)
+			again, err := b.elementsOf(names[set], s, gotName, dataOf(gotName, gotBody))
 			if err != nil {
-				t.Fatalf("%q %q reads as %q %q: %v", name, body, gotName, gotBody, err)
+				t.Fatalf("%q %q reads as %q %q: %v", name, data, gotName, gotBody, err)
 			}
 			if gone, come := difference(list, again); len(come) > 0 || (len(gone) > 0 && !duplicates(list)) {
-				t.Errorf("%q %q reads as %q %q: %v gone, %v come", name, body, gotName, gotBody, gone, come)
+				t.Errorf("%q %q reads as %q %q: %v gone, %v come", name, data, gotName, gotBody, gone, come)
 			}
 		}
 	})
+}
+
+// FuzzEntry: any body comes apart, and what came apart is put together as it was.
+func FuzzEntry(f *testing.F) {
+	for _, family := range families {
+		b := New(Options{Family: family.family, MasqueradeBit: 14})
+		for _, s := range family.mix() {
+			objects, err := b.Render(family.node(), s)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, o := range objects {
+				if o.Key.Container == frontends {
+					f.Add(o.Key.Name, o.Body)
+				}
+			}
+		}
+	}
+	f.Add("tcp . 80", "tcp . 80 : (accept); else (return); eps-1 3=a; eps-2 b; from nobody; scope x")
+	f.Add("tcp . 80", "tcp . 80 : unlimited 10.0.0.0/8")
+	f.Fuzz(func(t *testing.T, name, body string) {
+		together := func(body string) string {
+			var e entry
+			for a := range atoms(frontends, name, body) {
+				if s, ok := shapeOf(a.set); ok {
+					e.set(a.set, s, a.data)
+				}
+			}
+			_, out := e.object(name)
+			return out
+		}
+		once := together(body)
+		if twice := together(once); twice != once {
+			t.Errorf("%q, put together %q, then %q", body, once, twice)
+		}
+	})
+}
+
+// TestEntries: what is rendered about frontends comes apart and together again.
+func TestEntries(t *testing.T) {
+	for _, f := range families {
+		b := New(Options{Family: f.family, MasqueradeBit: 14})
+		for _, s := range f.mix() {
+			objects, err := b.Render(f.node(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				if o.Key.Container != frontends {
+					continue
+				}
+				var e entry
+				for a := range atoms(frontends, o.Key.Name, o.Body) {
+					s, ok := shapeOf(a.set)
+					if !ok {
+						t.Errorf("%q: no set is called %q", o.Body, a.set)
+					}
+					e.set(a.set, s, a.data)
+				}
+				if _, body := e.object(o.Key.Name); body != o.Body {
+					t.Errorf("%q comes back as %q", o.Body, body)
+				}
+			}
+		}
+	}
 }
 
 // duplicates tells whether a key comes twice, which the kernel would refuse.

@@ -116,7 +116,17 @@ func isCount(s string) bool {
 // isSlots tells whether a set maps slots to endpoints.
 func (s shape) isSlots() bool { return s.key[len(s.key)-1] == slot }
 
-// container is where the elements of a set are kept.
+// ofFrontends tells whether the elements of a set are parts of objects in the
+// container of frontends.
+func (s shape) ofFrontends(set string) bool {
+	switch set {
+	case serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, limited, sources:
+		return true
+	}
+	return s.isSlots() || s.holds == aScope
+}
+
+// container is where the elements of another set are kept.
 func (s shape) container(name string) string {
 	if s.holds == nothing {
 		return "set/" + name

@@ -20,8 +20,7 @@ type sheet struct {
 
 type line struct {
 	container      string
-	from, name, to int // the name begins the body, or is before it
-	body           int // where the body begins
+	from, name, to int // of the text: the name, which begins the body, ends at name
 }
 
 // sheets are used again: rendering is otherwise mostly the growth of buffers.
@@ -41,7 +40,7 @@ func (s *sheet) element(container, name string, rest ...string) {
 	for _, r := range rest {
 		s.text = append(s.text, r...)
 	}
-	s.lines = append(s.lines, line{container, from, end, len(s.text), from})
+	s.lines = append(s.lines, line{container, from, end, len(s.text)})
 }
 
 // share adds what other owners ask for too.
@@ -50,15 +49,9 @@ func (s *sheet) share(what structure) {
 	s.sets = append(s.sets, what.sets...)
 }
 
-// claim keeps a key from younger owners.
-func (s *sheet) claim(container, name string) {
-	from := len(s.text)
-	s.text = append(s.text, name...)
-	s.lines = append(s.lines, line{container, from, len(s.text), len(s.text), len(s.text)})
-}
-
-// open starts an object whose body the caller writes to s.text; close ends it.
-func (s *sheet) open(container, name string) { s.claim(container, name) }
+// open starts an element, whose text the caller goes on with in s.text; close
+// ends it.
+func (s *sheet) open(container, name string) { s.element(container, name) }
 
 func (s *sheet) close() { s.lines[len(s.lines)-1].to = len(s.text) }
 
@@ -91,7 +84,7 @@ func (s *sheet) objects() []dataplane.Object {
 			out = append(out, *o)
 		} else {
 			l := &s.lines[int(i)-len(s.chains)]
-			out = append(out, dataplane.Object{Key: k, Body: text[l.body:l.to]})
+			out = append(out, dataplane.Object{Key: k, Body: text[l.from:l.to]})
 		}
 	}
 	s.end()

@@ -137,15 +137,13 @@ func TestRefusedService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const at = "10.96.0.2 . tcp . 80"
+	front := dataplane.Key{Container: frontends, Rank: dataplane.Keyed, Name: at}
 	for _, broken := range []dataplane.Object{
-		// A jump to a base chain, which the kernel does not take.
-		{Key: dataplane.Key{Container: "map/" + serviceIPs, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.96.0.2 . tcp . 80 : goto nat-output"},
-		// Two ranges that overlap.
-		{Key: dataplane.Key{Container: "set/" + sources, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.0.0.0/8, 10.1.0.0/16"},
-		// Text that is no element.
-		{Key: dataplane.Key{Container: "map/" + serviceIPs, Rank: dataplane.Keyed, Name: "10.96.0.2 . tcp . 80"}, Body: "10.96.0.2 . tcp . 80 : perhaps"},
-		// A rule that is none.
-		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"},
+		{Key: front, Body: at + " : goto nat-output"},                          // leads to a base chain, which the kernel does not take
+		{Key: front, Body: at + " : goto lb-2; from 10.0.0.0/8, 10.1.0.0/16"},  // ranges that overlap
+		{Key: front, Body: at + " : goto"},                                     // no element
+		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"}, // no rule
 	} {
 		t.Run(broken.Body, func(t *testing.T) {
 			list := slices.DeleteFunc(slices.Clone(objects), func(o dataplane.Object) bool { return o.Key == broken.Key })

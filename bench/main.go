@@ -2,8 +2,8 @@
 // real API server, real kernel tables, in network namespaces. Everything that is
 // missing is built first; that takes minutes the first time.
 //
-// kube-proxy reads the API server, Portolan the same objects as manifest files or
-// from the API server too.
+// Both read the API server; Portolan can also be given the same objects as manifest
+// files.
 // Every run of a product has a node of its own, and the products take turns.
 // Ratios count: absolute times depend on the machine and on what else it does.
 package main
@@ -67,7 +67,7 @@ func parse(args []string) (options, error) {
 	set.BoolVar(&o.peer, "peer", true, "run kube-proxy; else recorded figures stand in where there are any")
 	set.IntVar(&o.modeLimit, "peer-iptables-nft", 1000, "largest number of Services with which kube-proxy is run on iptables-nft")
 	set.StringVar(&o.portolan, "portolan", "", "program to measure; built when empty")
-	from := set.String("input", string(manifests), "where Portolan reads the objects: manifests or api")
+	from := set.String("input", string(apiServer), "where Portolan reads the objects: api or manifests")
 	set.IntVar(&o.plan.changes, "changes", 8, "EndpointSlice changes of each sort in a run")
 	set.DurationVar(&o.plan.pause, "pause", 1500*time.Millisecond, "pause between spaced changes")
 	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long the last run of each product is left alone; 0 for not at all")

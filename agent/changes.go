@@ -3,6 +3,7 @@ package agent
 import (
 	"reflect"
 	"slices"
+	"time"
 
 	"portolan/service"
 )
@@ -44,8 +45,9 @@ func compare(a, b *service.Service) (bare, endpoints bool) {
 	}
 	x, y := *a, *b
 	x.Ports, y.Ports = withoutEndpoints(a.Ports), withoutEndpoints(b.Ports)
+	x.Triggers, y.Triggers = nil, nil
 	bare = !reflect.DeepEqual(x, y)
-	if len(a.Ports) != len(b.Ports) {
+	if len(a.Ports) != len(b.Ports) || !slices.EqualFunc(a.Triggers, b.Triggers, time.Time.Equal) {
 		return bare, true
 	}
 	for i := range a.Ports {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
@@ -75,6 +76,7 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 		from.HostnameOverride = name
 	}
 	c, err := New(from)
+	options.TypeMeta = metav1.TypeMeta{APIVersion: optionsVersion, Kind: optionsKind}
 	c.Client.Master, c.Options, c.path, c.data = f.outside.master, options, f.File, data
 	return c, append(warnings, notes(from)...), err
 }

@@ -36,8 +36,6 @@ func (c Config) YAML() ([]byte, error) {
 	if err != nil || (len(c.Options.Manifests) == 0 && len(c.Options.NodeIPs) == 0) {
 		return text, err
 	}
-	options := c.Options
-	options.TypeMeta = metav1.TypeMeta{APIVersion: optionsVersion, Kind: optionsKind}
-	more, err := yaml.Marshal(options)
+	more, err := yaml.Marshal(c.Options)
 	return append(append(text, "---\n"...), more...), err
 }

@@ -99,6 +99,10 @@ type Service struct {
 	// port whether it has local endpoints.
 	HealthCheckNodePort uint16
 
+	// Triggers say when endpoints last changed in the cluster, a time for each
+	// slice that knows it, sorted. No rule depends on them.
+	Triggers []time.Time
+
 	Ports []Port // sorted by name, then protocol
 }
 

@@ -26,9 +26,9 @@ var toolFamilies = []struct {
 // newBackends returns a backend for each IP family that this host can program,
 // and whether the rules in force are those of a large cluster. It fails when no
 // family can be programmed, and says which are left out and why.
-func newBackends(ctx context.Context, c config.Config, log *slog.Logger) (list []agent.Family, large bool, err error) {
+func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble func(service.Family, error)) (list []agent.Family, large bool, err error) {
 	if c.Mode == config.NFTables {
-		list, err = newTables(c, log)
+		list, err = newTables(c, log, trouble)
 		return list, false, err
 	}
 	host, err := iptables.Detect(ctx)

@@ -59,13 +59,14 @@ func (c *crew) end() error {
 }
 
 // servers are what is answered where.
-type servers struct{ health http.Handler }
+type servers struct{ health, metrics http.Handler }
 
 // serve starts the servers that the configuration asks for. One that cannot
 // listen is tried again, or ends all.
 func (c *crew) serve(conf config.Config, s servers, log *slog.Logger) {
 	for _, server := range []healthcheck.Server{
 		{Name: "healthz server", Address: conf.HealthzBindAddress, Handler: s.health},
+		{Name: "metrics server", Address: conf.MetricsBindAddress, Handler: s.metrics},
 	} {
 		if server.Address == "" {
 			continue

@@ -26,12 +26,13 @@ var tableFamilies = []struct {
 const kubeProxyTable = "kube-proxy"
 
 // newTables returns a backend for each IP family whose tables this kernel takes.
-// It fails when there is none, and says what is missing.
-func newTables(c config.Config, log *slog.Logger) ([]agent.Family, error) {
+// It fails when there is none, and says what is missing. trouble hears of removals
+// that failed.
+func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, error)) ([]agent.Family, error) {
 	var out []agent.Family
 	var errs []error
 	for _, f := range tableFamilies {
-		b, err := newTable(c, f.model, log)
+		b, err := newTable(c, f.model, trouble)
 		if err != nil {
 			errs = append(errs, err)
 			log.Warn("an IP family is left out", "family", f.model, "error", err)
@@ -46,7 +47,7 @@ func newTables(c config.Config, log *slog.Logger) ([]agent.Family, error) {
 	return out, nil
 }
 
-func newTable(c config.Config, f service.Family, log *slog.Logger) (*nftables.Backend, error) {
+func newTable(c config.Config, f service.Family, trouble func(service.Family, error)) (*nftables.Backend, error) {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 			return nil, errors.New("this host has no IPv6")
@@ -61,9 +62,7 @@ func newTable(c config.Config, f service.Family, log *slog.Logger) (*nftables.Ba
 		MasqueradeBit: c.MasqueradeBit,
 		LiberalTCP:    c.Conntrack.TCPBeLiberal || liberalTCP(),
 		Conn:          conn,
-		Trouble: func(err error) {
-			log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
-		},
+		Trouble:       func(err error) { trouble(f, err) },
 	})
 	if err := b.Probe(); err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -9,6 +9,7 @@ import (
 	"portolan/agent"
 	"portolan/config"
 	"portolan/healthcheck"
+	"portolan/metrics"
 	"portolan/service"
 	"portolan/source/kube"
 )
@@ -28,23 +29,32 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	warnAboutForwarding(log)
 	missing := setUpKernel(c, log)
-	families, large, err := newBackends(ctx, c, log)
+	var counts *metrics.Metrics
+	families, large, err := newBackends(ctx, c, log, func(f service.Family, err error) {
+		log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
+		counts.CleanupFailed(f)
+	})
 	if err != nil {
 		return err
 	}
+	counts = newMetrics(c, familiesOf(families))
 	health := healthcheck.NewHealth(2*c.SyncPeriod, familiesOf(families))
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
 	var again sync.Once
-	a := agent.New(families, agent.Options{
+	a := agent.New(counts.CountRules(families), agent.Options{
 		MinSyncPeriod: c.MinSyncPeriod,
 		FullPeriod:    fullPeriod,
 		RetryMin:      retryMin,
 		RetryMax:      c.SyncPeriod,
 		Log:           log,
-		Queued:        health.Queued,
+		Queued: func(f service.Family) {
+			health.Queued(f)
+			counts.Queued(f)
+		},
 		Synced: func(r agent.Result) {
 			health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
+			counts.Synced(r)
 			ports.update(r)
 			if missing && r.Err == nil { // rules have the kernel track connections
 				again.Do(func() { setUpConntrack(c, log) })
@@ -57,8 +67,14 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 		cluster.StartLarge()
 	}
 
+	counts.Watch(a)
+	pages, err := counts.NewMux(pagesOf(c))
+	if err != nil {
+		return err
+	}
+
 	work := newCrew(ctx)
-	work.serve(c, servers{health: health.Handler()}, log)
+	work.serve(c, servers{health: counts.CountAnswers(health.Handler()), metrics: pages}, log)
 	work.add(c.Watch)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, familiesOf(families), log)

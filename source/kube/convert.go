@@ -53,6 +53,7 @@ func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *servic
 		ExternalIPs:     addresses(svc.Spec.ExternalIPs),
 		LoadBalancerIPs: loadBalancerIPs(svc),
 		SourceRanges:    prefixes(svc.Spec.LoadBalancerSourceRanges),
+		Triggers:        triggers(endpointSlices),
 	}
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == v1.ServiceInternalTrafficPolicyLocal {
 		out.InternalPolicy = service.Local

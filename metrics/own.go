@@ -1,0 +1,58 @@
+package metrics
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"portolan/agent"
+)
+
+// ownMetrics are those that kube-proxy does not have.
+type ownMetrics struct {
+	attempts, failures, lines *prometheus.CounterVec
+	failed, conflicts         *prometheus.GaugeVec
+}
+
+func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
+	gauge(r, portolan("build_info", "1, with what this program is."), "version", "commit", "go_version").
+		WithLabelValues(o.Version, o.Commit, runtime.Version()).Set(1)
+	gauge(r, portolan("proxy_mode", "1, with the proxy mode."), "mode").WithLabelValues(o.Mode).Set(1)
+	m := ownMetrics{
+		attempts:  counter(r, portolan("sync_attempts_total", "Attempts to write, by whether they looked at the kernel in full."), "ip_family", "full"),
+		failures:  counter(r, portolan("sync_failures_total", "Attempts to write that failed, in any mode."), "ip_family"),
+		lines:     counter(r, portolan("written_objects_total", "Rules, set elements and the like that were written."), "ip_family", "change"),
+		failed:    gauge(r, portolan("failed_services", "Services that are not programmed as they ask."), "ip_family"),
+		conflicts: gauge(r, portolan("address_conflicts", "Rules that a Service asks for and an older Service has."), "ip_family"),
+	}
+	for _, f := range o.Families { // zero is an answer too
+		for _, full := range []string{"true", "false"} {
+			m.attempts.WithLabelValues(f.String(), full)
+		}
+		for _, change := range []string{"created", "replaced", "deleted"} {
+			m.lines.WithLabelValues(f.String(), change)
+		}
+		m.failures.WithLabelValues(f.String())
+		m.failed.WithLabelValues(f.String())
+		m.conflicts.WithLabelValues(f.String())
+	}
+	return m
+}
+
+func (m ownMetrics) note(r agent.Result) {
+	family := r.Family.String()
+	full := "false"
+	if r.Full {
+		full = "true"
+	}
+	m.attempts.WithLabelValues(family, full).Inc()
+	m.conflicts.WithLabelValues(family).Add(float64(len(r.Report.Lost) - len(r.Report.Settled)))
+	m.lines.WithLabelValues(family, "created").Add(float64(r.Report.Created))
+	m.lines.WithLabelValues(family, "replaced").Add(float64(r.Report.Replaced))
+	m.lines.WithLabelValues(family, "deleted").Add(float64(r.Report.Deleted))
+	if r.Err != nil {
+		m.failures.WithLabelValues(family).Inc()
+		return
+	}
+	m.failed.WithLabelValues(family).Set(float64(len(r.Refused)))
+}

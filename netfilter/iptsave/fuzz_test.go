@@ -43,7 +43,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func again(t *testing.T, tab *netfilter.Table, c *netfilter.Chain, r *netfilter.Rule) {
-	d, err := Parse("g", "*"+tab.Name+"\n"+r.Text+"\n", Options{Family: tab.Family})
+	d, err := Parse("g", "*"+tab.Name+"\n"+r.Text+"\nCOMMIT\n", Options{Family: tab.Family})
 	if err != nil {
 		t.Fatalf("%q does not parse again: %v", r.Text, err)
 	}

@@ -146,7 +146,7 @@ func TestMatchesAndTargets(t *testing.T) {
 		"! -i br0":                                                                            netfilter.Interface{Name: "br0", In: true, Not: true},
 		"-s ! 10.0.0.0/255.0.0.0":                                                             netfilter.Address{Prefix: mustPrefix("10.0.0.0/8"), Not: true},
 	} {
-		d, err := Parse("f", "*filter\n-A FORWARD "+text+" -j ACCEPT\n", Options{})
+		d, err := Parse("f", "*filter\n-A FORWARD "+text+" -j ACCEPT\nCOMMIT\n", Options{})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -170,7 +170,7 @@ func TestMatchesAndTargets(t *testing.T) {
 		"-p tcp -j DNAT --to-destination :8080":  netfilter.Translate{Ports: netfilter.PortRange{First: 8080, Last: 8080}},
 		"-p tcp -j REDIRECT --to-ports 15001":    netfilter.Translate{Kind: netfilter.Redirect, Ports: netfilter.PortRange{First: 15001, Last: 15001}},
 	} {
-		d, err := Parse("f", "*filter\n:ELSEWHERE - [0:0]\n-A FORWARD "+text+"\n", Options{})
+		d, err := Parse("f", "*filter\n:ELSEWHERE - [0:0]\n-A FORWARD "+text+"\nCOMMIT\n", Options{})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue

@@ -58,6 +58,7 @@ func New(o Options) *Metrics {
 		"/healthz": counter(m.registry, kubeProxy("proxy_healthz_total", "Answers of /healthz."), "code"),
 		"/livez":   counter(m.registry, kubeProxy("proxy_livez_total", "Answers of /livez."), "code"),
 	}
+	ofClient.register(m.registry)
 	for name, read := range o.Packets {
 		m.registry.MustRegister(packetCounter(name, read))
 	}

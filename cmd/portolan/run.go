@@ -42,25 +42,20 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
 	var again sync.Once
-	a := agent.New(counts.CountRules(families), agent.Options{
-		MinSyncPeriod: c.MinSyncPeriod,
-		FullPeriod:    fullPeriod,
-		RetryMin:      retryMin,
-		RetryMax:      c.SyncPeriod,
-		Log:           log,
-		Queued: func(f service.Family) {
-			health.Queued(f)
-			counts.Queued(f)
-		},
-		Synced: func(r agent.Result) {
-			health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
-			counts.Synced(r)
-			ports.update(r)
-			if missing && r.Err == nil { // rules have the kernel track connections
-				again.Do(func() { setUpConntrack(c, log) })
-			}
-		},
-	})
+	options := pace(c, log)
+	options.Queued = func(f service.Family) {
+		health.Queued(f)
+		counts.Queued(f)
+	}
+	options.Synced = func(r agent.Result) {
+		health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
+		counts.Synced(r)
+		ports.update(r)
+		if missing && r.Err == nil { // rules have the kernel track connections
+			again.Do(func() { setUpConntrack(c, log) })
+		}
+	}
+	a := agent.New(counts.CountRules(families), options)
 	health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	cluster := kube.NewCluster(settings)
 	if large {
@@ -86,6 +81,10 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	})
 	a.Run(work.ctx)
 	return work.end()
+}
+
+func pace(c config.Config, log *slog.Logger) agent.Options {
+	return agent.Options{MinSyncPeriod: c.MinSyncPeriod, FullPeriod: fullPeriod, RetryMin: retryMin, RetryMax: c.SyncPeriod, Log: log}
 }
 
 func familiesOf(list []agent.Family) (out []service.Family) {

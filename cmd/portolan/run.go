@@ -61,13 +61,11 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	if large {
 		cluster.StartLarge()
 	}
-
 	counts.Watch(a)
 	pages, err := counts.NewMux(pagesOf(c))
 	if err != nil {
 		return err
 	}
-
 	work := newCrew(ctx)
 	work.serve(c, servers{health: counts.CountAnswers(health.Handler()), metrics: pages}, log)
 	work.add(c.Watch)

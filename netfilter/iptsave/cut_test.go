@@ -11,7 +11,7 @@ func TestDumpThatWasCut(t *testing.T) {
 	if _, err := Parse("whole", whole, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, cut := range []string{whole[:31], whole[:strings.LastIndex(whole, "COMMIT")], strings.Replace(whole, "COMMIT\n", "", 1)} {
+	for _, cut := range []string{whole[:30], whole[:strings.LastIndex(whole, "COMMIT")], strings.Replace(whole, "COMMIT\n", "", 1)} {
 		if _, err := Parse("cut", cut, Options{}); err == nil || !strings.Contains(err.Error(), "COMMIT") {
 			t.Errorf("%q: %v", cut, err)
 		}

@@ -38,7 +38,6 @@ type Metrics struct {
 	sync     syncMetrics
 	own      ownMetrics
 	rules    *rules // nil unless the mode is iptables
-	state    *state
 	families []service.Family
 	answers  map[string]*prometheus.CounterVec // by path
 
@@ -70,8 +69,7 @@ func New(o Options) *Metrics {
 // Watch has the metrics tell of the Services that an Agent knows. It is called
 // once, before Handler answers.
 func (m *Metrics) Watch(a *agent.Agent) {
-	m.state = &state{agent: a, families: m.families}
-	m.registry.MustRegister(m.state)
+	m.registry.MustRegister(&state{agent: a, families: m.families, tallies: map[service.Family]*tally{}})
 }
 
 // Queued notes that a change waits to be written.

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan/agent"
@@ -8,10 +10,20 @@ import (
 )
 
 // state tells of the Services as they are when somebody asks: what waits, and
-// what does not answer. It costs a walk over the Services each time.
+// what does not answer. It costs what changed since it was asked last.
 type state struct {
 	agent    *agent.Agent
 	families []service.Family
+
+	mu      sync.Mutex
+	tallies map[service.Family]*tally
+}
+
+// tally sums up the Services of one family as they were written.
+type tally struct {
+	of                           *service.Snapshot
+	services, internal, external int // internal and external lack local endpoints
+	blocked                      map[service.Name]map[string]int
 }
 
 func desc(o prometheus.Opts, labels ...string) *prometheus.Desc {
@@ -57,30 +69,52 @@ func (s *state) family(out chan<- prometheus.Metric, f service.Family) {
 	if snapshot == nil {
 		return
 	}
-	services, internal, external := 0, 0, 0
-	for svc := range snapshot.All() {
-		ports := service.Decide(snapshot.Node, svc, f)
-		if len(ports) == 0 {
-			continue
-		}
-		services++
-		blocked := map[string]int{}
-		for _, p := range ports {
-			in, ext := lacksLocal(svc, p)
-			internal, external = internal+in, external+ext
-			for _, frontend := range p.Frontends {
-				for reason := range blockedBy(frontend, p.Choice) {
-					blocked[reason]++
-				}
-			}
-		}
-		for reason, n := range blocked {
-			out <- prometheus.MustNewConstMetric(notAnswering, prometheus.GaugeValue, float64(n), svc.Name.Namespace, svc.Name.Name, f.String(), reason)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tallies[f]
+	if t == nil || !t.of.Node.Equal(snapshot.Node) {
+		t = &tally{of: &service.Snapshot{Node: snapshot.Node}, blocked: map[service.Name]map[string]int{}}
+		s.tallies[f] = t
+	}
+	for c := range snapshot.Changes(t.of) {
+		t.add(t.of.Node, c.Old, f, -1)
+		t.add(snapshot.Node, c.New, f, 1)
+	}
+	t.of = snapshot
+	for name, reasons := range t.blocked {
+		for reason, n := range reasons {
+			out <- prometheus.MustNewConstMetric(notAnswering, prometheus.GaugeValue, float64(n), name.Namespace, name.Name, f.String(), reason)
 		}
 	}
-	out <- prometheus.MustNewConstMetric(serviceCount, prometheus.GaugeValue, float64(services), f.String())
-	out <- prometheus.MustNewConstMetric(noLocal, prometheus.GaugeValue, float64(internal), "internal", f.String())
-	out <- prometheus.MustNewConstMetric(noLocal, prometheus.GaugeValue, float64(external), "external", f.String())
+	out <- prometheus.MustNewConstMetric(serviceCount, prometheus.GaugeValue, float64(t.services), f.String())
+	out <- prometheus.MustNewConstMetric(noLocal, prometheus.GaugeValue, float64(t.internal), "internal", f.String())
+	out <- prometheus.MustNewConstMetric(noLocal, prometheus.GaugeValue, float64(t.external), "external", f.String())
+}
+
+// add counts a Service, or with sign -1 takes it off; nil is none.
+func (t *tally) add(node service.Node, svc *service.Service, f service.Family, sign int) {
+	if svc == nil {
+		return
+	}
+	ports := service.Decide(node, svc, f)
+	if len(ports) == 0 {
+		return
+	}
+	t.services += sign
+	blocked := map[string]int{}
+	for _, p := range ports {
+		in, ext := lacksLocal(svc, p)
+		t.internal, t.external = t.internal+sign*in, t.external+sign*ext
+		for _, frontend := range p.Frontends {
+			for reason := range blockedBy(frontend, p.Choice) {
+				blocked[reason]++
+			}
+		}
+	}
+	delete(t.blocked, svc.Name)
+	if sign > 0 && len(blocked) > 0 {
+		t.blocked[svc.Name] = blocked
+	}
 }
 
 // lacksLocal tells for each policy whether it is Local and endpoints are elsewhere

@@ -37,16 +37,6 @@ type Replacement struct{ Old, New Object }
 // Empty tells whether there is nothing to write.
 func (p Plan) Empty() bool { return len(p.Changes) == 0 }
 
-// Between returns the content that holds both what comes and what goes: Lines,
-// then Deleted. A kernel without transactions over several tables writes it
-// first where protection must not lapse.
-func (c Change) Between() []Object {
-	if len(c.Deleted) == 0 {
-		return c.Lines
-	}
-	return append(slices.Clip(c.Lines), c.Deleted...)
-}
-
 // String prints the plan as a difference: one container a paragraph, "+" for
 // what comes, "-" for what goes.
 func (p Plan) String() string {

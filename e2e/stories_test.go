@@ -25,7 +25,7 @@ func TestStories(t *testing.T) {
 func stories(mode string) []sequence {
 	return []sequence{
 		endpointStory(), portStory(mode), typeStory(), policyStory(), internalPolicyStory(), affinityStory(),
-		rangesStory(), reuseStory(), swapStory(), sameAddressStory(),
+		rangesStory(), guardedStory(), reuseStory(), swapStory(), sameAddressStory(),
 	}
 }
 
@@ -207,6 +207,33 @@ func rangesStory() sequence {
 			{what: "without the client", services: to("10.244.1.0/24", "fd00:244:1::/64"), want: []string{"timeout", "timeout", here, here, here},
 				chains: "FW:web"},
 			{what: "none again", services: to(), want: everywhere(5, here), chains: "filter-firewall services -FW:web"},
+		},
+	}
+}
+
+// guardedStory: an address with source ranges and policy Local, whose endpoints come
+// and go. Nobody who is let in is ever dropped.
+func guardedStory() sequence {
+	with := func(pods ...string) []manifest {
+		m := web("lb", pods...)
+		m.policy, m.ranges = "Local", []string{"192.0.2.200/32", "192.0.2.11/32", "10.244.1.50/32", "2001:db8::200/128", "2001:db8::11/128", "fd00:244:1::50/128"}
+		return []manifest{m}
+	}
+	const chains = "filter-services filter-external filter-firewall services nodeports"
+	return sequence{
+		name: "guarded endpoints",
+		probes: []*probe{call("pod:visitor", "tcp", "198.51.100.210:80"), call("node1", "udp", "198.51.100.210:80"), call("pod:visitor", "udp", "[2001:db8:198::d2]:80"),
+			call("client", "udp", "198.51.100.210:80"), call("client", "tcp", "192.0.2.11:31000")},
+		before: []string{"unreachable", "unreachable", "unreachable", "unreachable", "refused"},
+		steps: []step{
+			{what: "one elsewhere at once", services: with("x"), want: []string{"answered x", "answered x", "answered x", "timeout", "timeout"},
+				chains: "filter-external filter-firewall services nodeports SVC:web EXT:web FW:web SEP:web:x"},
+			{what: "1 to 0", services: with(), want: everywhere(5, "refused"), chains: chains + " -SVC:web -EXT:web -FW:web -SEP:web:x"},
+			{what: "0 to 1 elsewhere", services: with("x"), want: []string{"answered x", "answered x", "answered x", "timeout", "timeout"},
+				chains: chains + " SVC:web EXT:web FW:web SEP:web:x"},
+			{what: "1 to 0 again", services: with(), want: everywhere(5, "refused"), chains: chains + " -SVC:web -EXT:web -FW:web -SEP:web:x"},
+			{what: "0 to 1 here", services: with("a"), want: everywhere(5, "answered a"), chains: chains + " SVC:web SVL:web EXT:web FW:web SEP:web:a"},
+			{what: "none for the last time", services: with(), want: everywhere(5, "refused"), chains: chains + " -SVC:web -SVL:web -EXT:web -FW:web -SEP:web:a"},
 		},
 	}
 }

@@ -144,6 +144,10 @@ func (p *port) externalIP(f *service.Frontend, kind string) {
 		p.match, " -d ", addr, " --dport ", dport, " -j DROP")
 }
 
+// nodePortAnywhere ends the name of the line by which a NodePort answers on every
+// address that it answers on.
+const nodePortAnywhere = "/node"
+
 func (p *port) nodePort(f *service.Frontend) {
 	dport := strconv.Itoa(int(f.Port))
 	key := dport + "/" + string(f.Protocol)
@@ -151,10 +155,10 @@ func (p *port) nodePort(f *service.Frontend) {
 		p.rule(natNodePorts, servicesRank, key+"/localhost", p.localhostNodePort(f, dport)...)
 	}
 	if answers(f) {
-		p.rule(natNodePorts, servicesRank, key+"/node", "-m comment --comment ", p.name, " ", p.match,
+		p.rule(natNodePorts, servicesRank, key+nodePortAnywhere, "-m comment --comment ", p.name, " ", p.match,
 			" --dport ", dport, " -j ", chainOf(p.ext))
 	} else {
-		p.rule(natNodePorts, servicesRank, key+"/node")
+		p.rule(natNodePorts, servicesRank, key+nodePortAnywhere)
 	}
 	verdict := f.Route(service.FromOutside).Verdict
 	if verdict == service.Forward {

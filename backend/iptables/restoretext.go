@@ -27,9 +27,8 @@ func PlanText(p dataplane.Plan) string {
 }
 
 // restoreText writes a plan as iptables-restore reads it. Each table takes effect at
-// its own COMMIT, so where a plan touches both, protection must be there before
-// and until after the translation: what comes in filter is written first, then
-// nat, then what goes from filter is taken away.
+// its own COMMIT, so where a plan touches both, filter is written in two steps
+// around nat; see twoSteps.
 type restoreText struct {
 	buf      bytes.Buffer
 	line     int // number of the next line, from 1
@@ -47,7 +46,7 @@ func (in *restoreText) write(p dataplane.Plan) {
 	nat = in.prepare(nat)
 	first, last := filter, []dataplane.Change(nil)
 	if len(nat) > 0 {
-		first, last = inTwoSteps(filter)
+		first, last = turnsOf(nat).twoSteps(filter)
 	}
 	in.table("filter", first)
 	in.table("nat", nat)
@@ -69,29 +68,6 @@ func tableChanges(p dataplane.Plan, table string) []dataplane.Change {
 }
 
 func compareContainer(c dataplane.Change, name string) int { return cmp.Compare(c.Container, name) }
-
-// inTwoSteps cuts the changes of filter into what adds and what takes away.
-func inTwoSteps(changes []dataplane.Change) (first, last []dataplane.Change) {
-	for _, c := range changes {
-		goes := len(c.Deleted) > 0 || c.Remove
-		comes := !c.Exists || len(c.Created)+len(c.Replaced) > 0
-		switch {
-		case !goes:
-			first = append(first, c)
-		case !comes:
-			last = append(last, c)
-		case c.Keyed:
-			add, take := c, c
-			add.Deleted, take.Created, take.Replaced = nil, nil, nil
-			first, last = append(first, add), append(last, take)
-		default:
-			add := c
-			add.Lines = c.Between()
-			first, last = append(first, add), append(last, c)
-		}
-	}
-	return first, last
-}
 
 func (in *restoreText) table(name string, changes []dataplane.Change) {
 	if len(changes) == 0 {

@@ -151,8 +151,8 @@ func sections(text string) (out []string) {
 	return out
 }
 
-// Each table takes effect at its own COMMIT. A connection must never be
-// translated before protection is there, nor refused while it is translated.
+// Each table takes effect at its own COMMIT. In between every connection meets what
+// it met before or what it will meet.
 func TestInvariant8ProtectionComesFirstAndGoesLast(t *testing.T) {
 	sc := newScene(t)
 	endpoints := sc.svc.Ports[0].Endpoints
@@ -173,7 +173,7 @@ func TestInvariant8ProtectionComesFirstAndGoesLast(t *testing.T) {
 			[]string{"nat KUBE-SERVICES KUBE-FW", "filter KUBE-PROXY-FIREWALL"}},
 		{"other cluster IP", func(s *service.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.21")} },
 			[]string{"nat KUBE-SVC KUBE-SERVICES"}},
-		{"ranges instead of endpoints", func(s *service.Service) {
+		{"ranges again", func(s *service.Service) {
 			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
 		}, []string{"filter KUBE-PROXY-FIREWALL", "nat KUBE-SERVICES KUBE-FW"}},
 		{"address moves while firewalled", func(s *service.Service) { s.LoadBalancerIPs = []netip.Addr{addr("198.51.100.8")} },
@@ -186,15 +186,47 @@ func TestInvariant8ProtectionComesFirstAndGoesLast(t *testing.T) {
 	}
 }
 
-// The three steps of a moving firewall: both addresses are guarded in between.
-func TestFirewallOfBothAddressesInBetween(t *testing.T) {
+// Where the translation of an address begins, what filter has for it comes after
+// nat, and where it ends, before: who is in the source ranges is refused, then
+// answered, then refused again, and dropped never.
+func TestFilterFollowsTheTranslation(t *testing.T) {
+	const reject, local = "has no endpoints", "has no local endpoints"
+	const firewall = "-A KUBE-PROXY-FIREWALL"
 	sc := newScene(t)
-	sc.text(func(s *service.Service) { s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
-	text := sc.text(func(s *service.Service) { s.LoadBalancerIPs = []netip.Addr{addr("198.51.100.8")} })
-	parts := strings.Split(text, "COMMIT\n")
-	if len(parts) != 4 || strings.Count(parts[0], "-A KUBE-PROXY-FIREWALL") != 2 || strings.Count(parts[2], "-A KUBE-PROXY-FIREWALL") != 1 ||
-		!strings.Contains(parts[0], "198.51.100.7") || !strings.Contains(parts[0], "198.51.100.8") || strings.Contains(parts[2], "198.51.100.7") {
-		t.Errorf("input\n%s", text)
+	endpoints := sc.svc.Ports[0].Endpoints
+	sc.text(func(s *service.Service) {
+		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+		s.ExternalPolicy = service.Local
+	})
+	for _, step := range []struct {
+		what           string
+		change         func(*service.Service)
+		has, hasNot    []string // in the first write of filter
+		later, atNever []string // in the second
+	}{
+		{"1 to 0", func(s *service.Service) { s.Ports[0].Endpoints = nil }, []string{reject}, []string{firewall, local}, nil, nil},
+		{"0 to 1", func(s *service.Service) { s.Ports[0].Endpoints = endpoints[:1] }, nil, nil, []string{firewall, local}, []string{reject}},
+		{"another address", func(s *service.Service) { s.LoadBalancerIPs = []netip.Addr{addr("198.51.100.8")} },
+			nil, []string{"198.51.100.7", "198.51.100.8"}, []string{"198.51.100.8"}, []string{"198.51.100.7"}},
+	} {
+		text := sc.text(step.change)
+		before, rest, _ := strings.Cut(text, "*nat\n")
+		_, after, _ := strings.Cut(rest, "*filter\n")
+		for _, part := range []struct {
+			text        string
+			has, hasNot []string
+		}{{before, step.has, step.hasNot}, {after, step.later, step.atNever}} {
+			for _, want := range part.has {
+				if !strings.Contains(part.text, want) {
+					t.Errorf("%s: no %q in\n%s\nof\n%s", step.what, want, part.text, text)
+				}
+			}
+			for _, no := range part.hasNot {
+				if strings.Contains(part.text, no) {
+					t.Errorf("%s: %q in\n%s\nof\n%s", step.what, no, part.text, text)
+				}
+			}
+		}
 	}
 }
 

@@ -13,6 +13,10 @@ func (r *run) track() {
 	if r.ct.state != 0 {
 		return
 	}
+	if r.known != nil {
+		r.ct = *r.known
+		return
+	}
 	p := &r.pkt
 	orig := netfilter.Tuple{Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport}
 	if r.flow.Invalid {

@@ -22,12 +22,13 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 	r := &run{t: t, o: &oracle{}, assumed: assumed}
 	// What was not tracked has left no entry: its answer is a packet like any other.
 	if o.ct.state&(netfilter.StateInvalid|netfilter.StateUntracked) == 0 {
-		r.ct = o.ct
-		r.ct.state = netfilter.StateEstablished
-		r.ct.reply, r.ct.dnatSet, r.ct.snatSet = true, true, true
-		if r.ct.entry == nil {
-			r.ct.entry = &netfilter.ConntrackEntry{Proto: o.Proto, Orig: o.ct.orig, Reply: o.ct.answer}
+		known := o.ct
+		known.state = netfilter.StateEstablished
+		known.reply, known.dnatSet, known.snatSet = true, true, true
+		if known.entry == nil {
+			known.entry = &netfilter.ConntrackEntry{Proto: o.Proto, Orig: o.ct.orig, Reply: o.ct.answer}
 		}
+		r.known = &known
 	}
 	back := Flow{Src: o.Dst, Dst: o.Src, SrcPort: o.DstPort, DstPort: o.SrcPort, Proto: o.Proto, TTL: 64, TCPFlags: netfilter.SYN | netfilter.ACK, In: o.out, Local: o.Verdict == Input}
 	if back.Local {

@@ -146,7 +146,10 @@ func (r *run) forwardingOn() bool {
 func (r *run) martian() string {
 	p := &r.pkt
 	if !p.dst.Is4() {
-		return ""
+		if r.ct.dnat && r.onBridgePort() && r.t.fib.Lookup(r.question()).Dev == p.in {
+			return "" // stays on its bridge, where nobody asks
+		}
+		return r.fromLoopback6()
 	}
 	localnet, _ := r.t.host.ConfSysctl(netfilter.IPv4, p.in, "route_localnet")
 	switch {
@@ -160,6 +163,16 @@ func (r *run) martian() string {
 	return ""
 }
 
+// fromLoopback6 tells why an IPv6 packet with ::1 in it is discarded, "" if it may
+// pass: no packet from a link may have it (RFC 4291 2.5.3).
+func (r *run) fromLoopback6() string {
+	p := &r.pkt
+	if p.in == "lo" || !p.dst.Is6() || !p.src.IsLoopback() && !p.dst.IsLoopback() {
+		return ""
+	}
+	return "::1 cannot come in by " + devName(p.in)
+}
+
 // sourceRefused is the check of the source address: own addresses do not come
 // from outside, and with rp_filter the route back must exist (2) and leave by
 // the arrival interface (1).
@@ -170,7 +183,7 @@ func (r *run) sourceRefused() string {
 	}
 	h := r.t.host
 	accept, _ := h.ConfSysctl(netfilter.IPv4, p.in, "accept_local")
-	if local, known := r.t.fib.Local(p.src); known && local && accept == "0" && !p.src.IsLoopback() {
+	if local, known := r.t.fib.Local(p.src); known && local && accept == "0" && r.strictAboutOwn(p.src) {
 		return "martian source: " + p.src.String() + " is the host's own address and comes in by " + p.in
 	}
 	mode, given := h.ConfSysctl(netfilter.IPv4, p.in, "rp_filter")
@@ -188,6 +201,27 @@ func (r *run) sourceRefused() string {
 		return "rp_filter is 1 and the route back to " + p.src.String() + " leaves by " + devName(back.Dev) + ", not by " + p.in
 	}
 	return ""
+}
+
+// strictAboutOwn reports whether the kernel notices that a source is its own. Without
+// rp_filter and routing rules it looks only at the addresses of interfaces, and
+// 127.0.0.2, say, is none.
+func (r *run) strictAboutOwn(a netip.Addr) bool {
+	h := r.t.host
+	mode, _ := h.ConfSysctl(netfilter.IPv4, r.pkt.in, "rp_filter")
+	return !a.IsLoopback() || mode == "1" || mode == "2" || a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || customRules(h)
+}
+
+// customRules reports whether there are more IPv4 routing rules than the three that
+// every host has.
+func customRules(h *netfilter.Host) bool {
+	n := 0
+	for _, rule := range h.Rules {
+		if rule.Family != netfilter.IPv6 {
+			n++
+		}
+	}
+	return n > len(netfilter.DefaultRules())
 }
 
 // routeOut is the decision before OUTPUT, or the one after something changed

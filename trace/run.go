@@ -33,6 +33,7 @@ type run struct {
 	used  int                                    // how many of them were asked for
 	added map[*netfilter.NFTSet]map[string]datum // what rules put into sets
 
+	known      *conn    // what conntrack will find, of an answer
 	remembered []string // what "recent" lists have learned from this packet
 
 	hops    []Hop
@@ -181,6 +182,11 @@ func (r *run) arrive() {
 		return
 	}
 	orig := r.pkt.dst
+	// Without a bridge in front the kernel looks at the addresses ahead of all rules.
+	if why := r.fromLoopback6(); why != "" && !r.onBridgePort() {
+		r.end(Dropped, why)
+		return
+	}
 	if !r.hookAt(netfilter.Prerouting) {
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"portolan/netfilter"
 	"portolan/service"
@@ -110,6 +109,12 @@ func (s *sender) from(p probe, name string) (probe, error) {
 	return p, nil
 }
 
+// behind tells whether a host's packets come by way of the other node.
+func (w *world) behind(name string) bool {
+	p := w.Pod(name)
+	return p != nil && p.Node.Name == other
+}
+
 // flow is a probe as a question to trace. Where the packet arrives is said or left
 // to be found, as a person would.
 func (s *sender) flow(p probe) trace.Flow {
@@ -117,8 +122,8 @@ func (s *sender) flow(p probe) trace.Flow {
 	if p.proto == netfilter.ICMP || p.proto == netfilter.ICMPv6 {
 		f.SrcPort, f.DstPort = 0, 0
 	}
-	if strings.HasPrefix(p.from, "there") || p.from == stranger2 {
-		f.TTL-- // by the other node
+	if s.w.behind(p.from) {
+		f.TTL--
 	}
 	port, here := s.w.ports[p.from]
 	switch {

@@ -37,8 +37,15 @@ func (r *round) answer(f *finding) (probe, bool) {
 			}
 		}
 	}
-	if s := r.w.stations[p.from]; s == nil || p.from != judged && s.host.Addr(p.src) != p.src {
+	// Not to itself, which needs no node.
+	if s := r.w.stations[p.from]; s == nil || p.from != judged && (s.host.Addr(p.src) != p.src || p.dst == p.src || p.dst.IsLoopback()) {
 		return p, false
+	}
+	if (r.w.behind(p.from) || p.from == other || p.from == outside) && !r.w.leadsHere(p.from, p.dst) {
+		return p, false // it goes by other ways
+	}
+	if r.w.behind(p.from) {
+		p.ttl++ // so that it is 64 at the judged node, as trace takes it
 	}
 	if p.proto == netfilter.TCP {
 		p.flags, p.ack = netfilter.SYN|netfilter.ACK, f.probe.id+1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"portolan/lab"
@@ -163,9 +164,12 @@ func (r *round) probes(n int) (out []probe, err error) {
 		if !p.dst.IsValid() {
 			continue
 		}
-		if p, err = r.from(p, from); err != nil {
-			return nil, err
+		if !p.src.IsValid() {
+			if p, err = r.from(p, from); err != nil {
+				return nil, err
+			}
 		}
+		p.from = from
 		out = append(out, r.stamp(p))
 	}
 	return out, nil
@@ -181,11 +185,15 @@ func (r *round) probe() (p probe, from string) {
 		return r.hairpin()
 	case k < 25:
 		return r.localhost()
-	case k < 36:
+	case k < 38:
 		return r.invalid()
 	case k < 50:
 		return r.direct()
-	case k < 55:
+	case k < 53:
+		return r.spoofed()
+	case k < 60:
+		return r.refused()
+	case k < 64:
 		p, from = r.toService()
 		p.proto, p.dport = netfilter.ICMP, 0
 		if p.dst.Is6() {
@@ -276,6 +284,35 @@ func (r *round) invalid() (probe, string) {
 	return p, from
 }
 
+// refused is a packet to a Service without endpoints.
+func (r *round) refused() (probe, string) {
+	for range 200 {
+		if t := one(r.g, r.targets...); t.Route(service.FromOutside).Verdict == service.Reject {
+			return t.probe(), one(r.g, visitor, judged, outside, podsHere[0])
+		}
+	}
+	return probe{}, ""
+}
+
+// spoofed is a packet from outside or from a pod with an address that is not the
+// sender's: another pod's, the node's, a loopback or a Service's.
+func (r *round) spoofed() (probe, string) {
+	p, _ := r.toService()
+	if r.g.chance(40) {
+		p, _ = r.direct()
+	}
+	from := one(r.g, outside, outside, visitor)
+	if from == outside && !r.w.leadsHere(from, p.dst) {
+		return probe{}, ""
+	}
+	if p.dst.Is4() {
+		p.src = netip.MustParseAddr(one(r.g, "10.244.1.12", "10.244.2.11", "192.0.2.11", "127.0.0.1", "127.3.4.5", "10.96.1.3", "192.0.2.200", "198.18.0.7"))
+	} else {
+		p.src = netip.MustParseAddr(one(r.g, "fd00:244:1::12", "fd00:244:2::11", "2001:db8::11", "::1", "fd00:96::103", "2001:db8::200"))
+	}
+	return p, from
+}
+
 // direct is a packet to somebody rather than to a Service.
 func (r *round) direct() (probe, string) {
 	six := r.g.chance(40)
@@ -312,4 +349,15 @@ func (w *world) owns(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// leadsHere tells whether what a host beyond the judged node's bridge sends to an
+// address comes to the judged node: its own addresses, those of its pods, and from the
+// client all Service networks.
+func (w *world) leadsHere(from string, a netip.Addr) bool {
+	networks := topology().Nodes[0].Pods
+	if from == outside {
+		networks = slices.Concat(networks, lab.ServiceNetworks, lab.VIPNetworks)
+	}
+	return w.owns(a) || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -16,7 +16,7 @@ func TestInvariantsNameTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	room, named := "", 0
-	for _, m := range regexp.MustCompile("`([a-z/]+)` (?:Test|Fuzz)|\\b((?:Test|Fuzz)\\w+)").FindAllStringSubmatch(mark(string(text)), -1) {
+	for _, m := range regexp.MustCompile("`([a-z0-9/]+)` (?:Test|Fuzz)|\\b((?:Test|Fuzz)\\w+)").FindAllStringSubmatch(mark(string(text)), -1) {
 		if m[1] != "" {
 			room = m[1]
 			continue
@@ -34,7 +34,7 @@ func TestInvariantsNameTestsThatExist(t *testing.T) {
 // mark doubles the start of the first test behind a room, so that the room and
 // the test match apart.
 func mark(text string) string {
-	return regexp.MustCompile("(`[a-z/]+` )(Test|Fuzz)").ReplaceAllString(text, "$1$2 $2")
+	return regexp.MustCompile("(`[a-z0-9/]+` )(Test|Fuzz)").ReplaceAllString(text, "$1$2 $2")
 }
 
 func defines(t *testing.T, dir, test string) bool {

@@ -109,6 +109,9 @@ func (r *run) header(m netfilter.Header) value {
 		n = uint64(r.pkt.ttl)
 	case netfilter.FieldDSCP, netfilter.FieldTOS:
 		r.assumed.add("the packet's TOS field is 0")
+		if n = uint64(r.pkt.tos); m.Field == netfilter.FieldDSCP {
+			n >>= 2
+		}
 	case netfilter.FieldLength:
 		if m.Range.First <= 20 && m.Range.Last >= 65535 {
 			return is(true)

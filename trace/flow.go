@@ -75,6 +75,7 @@ type packet struct {
 	bridge       string // the bridge it is bridged within, "" if routed
 	physIn       string
 	local        bool // a process of the host sent it
+	tos          uint8
 	priority     uint32
 	// Why mark or priority are not known, "" when they are.
 	markWhy, priorityWhy string

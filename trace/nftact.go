@@ -114,7 +114,9 @@ func (r *run) assign(e *effect, s netfilter.Assign) bool {
 		e.does(ActContinue, fmt.Sprintf("priority %x:%x", n>>16, n&0xffff))
 	case netfilter.CTMark:
 		if !r.tracked() {
-			return false
+			e.does(ActContinue, "connection mark")
+			e.say("the packet has no conntrack entry")
+			return true
 		}
 		r.ct.mark, r.ct.markWhy = n, why
 		e.does(ActContinue, fmt.Sprintf("connection mark 0x%x", n))
@@ -147,6 +149,10 @@ func (r *run) assignHeader(e *effect, to netfilter.Selected, d datum) bool {
 		p.dport = uint16(netfilter.Number(d.value))
 	case netfilter.IPTTL, netfilter.IP6HopLimit:
 		p.ttl = int(netfilter.Number(d.value))
+	case netfilter.IPDSCP, netfilter.IP6DSCP:
+		p.tos = p.tos&3 | uint8(netfilter.Number(d.value)<<2)
+	case netfilter.IPECN:
+		p.tos = p.tos&^3 | uint8(netfilter.Number(d.value)&3)
 	}
 	e.does(ActContinue, "writes "+netfilter.Format([]netfilter.Part{to.Part}, d.value)+" into the packet")
 	return true

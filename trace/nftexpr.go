@@ -183,9 +183,12 @@ func (r *run) headerField(s netfilter.Selected) datum {
 	switch s.Selector {
 	case netfilter.IPTTL, netfilter.IP6HopLimit:
 		return number(uint64(p.ttl), 1)
-	case netfilter.IPDSCP, netfilter.IP6DSCP, netfilter.IPECN:
-		r.assumed.add("the packet's TOS field is 0")
-		return number(0, 1)
+	case netfilter.IPDSCP, netfilter.IP6DSCP:
+		r.assumed.add("the packet's TOS field is 0 when it comes")
+		return number(uint64(p.tos>>2), 1)
+	case netfilter.IPECN:
+		r.assumed.add("the packet's TOS field is 0 when it comes")
+		return number(uint64(p.tos&3), 1)
 	case netfilter.IPVersion:
 		return number(4, 1)
 	case netfilter.IP6Version:

@@ -116,10 +116,14 @@ func (r *run) toForward(route netfilter.Route) {
 	}
 	p.ttl--
 	if p.dst.Is4() {
-		p.priority, p.priorityWhy = 0, "" // set anew from the TOS, which is taken for 0
+		p.priority, p.priorityWhy = priorities[p.tos&0x1e>>1], ""
 	}
 	r.forward(route.Dev)
 }
+
+// priorities are what the kernel makes of the TOS field when it forwards IPv4:
+// its classes best effort, filler, bulk, interactive and interactive bulk.
+var priorities = [16]uint32{0, 1, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4}
 
 // forwardingOn ends the walk where the host does not forward.
 func (r *run) forwardingOn() bool {

@@ -135,6 +135,14 @@ func (o *Outcome) key() string {
 		b.WriteString(s.Chain)
 		b.WriteByte('/')
 		b.WriteString(strconv.Itoa(s.Rule))
+		if s.Variant == netfilter.Native {
+			// What a rule does may depend on an element.
+			b.WriteByte(byte('A' + s.Action))
+			b.WriteString(s.Target)
+			if s.Partly {
+				b.WriteByte('~')
+			}
+		}
 	}
 	return b.String()
 }

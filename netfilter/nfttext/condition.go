@@ -277,11 +277,11 @@ func (r *rule) assign(t token, left netfilter.Expr) bool {
 	}
 	switch to.Selector {
 	case netfilter.MetaMark, netfilter.MetaPriority, netfilter.CTMark, netfilter.IPSaddr, netfilter.IPDaddr, netfilter.IP6Saddr, netfilter.IP6Daddr,
-		netfilter.SourcePort, netfilter.DestinationPort, netfilter.IPTTL, netfilter.IP6HopLimit:
+		netfilter.SourcePort, netfilter.DestinationPort, netfilter.IPTTL, netfilter.IP6HopLimit, netfilter.IPDSCP, netfilter.IP6DSCP, netfilter.IPECN:
 		r.add(netfilter.Assign{To: to, Value: v})
 		return true
 	}
-	return r.note(t, "set")
+	return false // what later rules see is not modelled
 }
 
 // skipAssigned moves behind a value whose type is not known.

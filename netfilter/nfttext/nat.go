@@ -166,6 +166,7 @@ func (r *rule) reject() bool {
 		return true
 	}
 	if r.words("tcp", "reset") {
+		r.needs(netfilter.MetaL4Proto, netfilter.ProtocolType, uint64(netfilter.TCP), "meta l4proto tcp")
 		r.add(netfilter.Reject{With: "tcp-reset"})
 		return true
 	}
@@ -179,8 +180,25 @@ func (r *rule) reject() bool {
 		}
 		with = strings.Replace(kind.text, "v6", "6", 1) + "-" + code.text
 	}
+	if r.table.Family == 0 && kind.text == "icmp" {
+		r.needs(netfilter.MetaNFProto, netfilter.NFProtoType, 2, "meta nfproto ipv4")
+	} else if r.table.Family == 0 && kind.text == "icmpv6" {
+		r.needs(netfilter.MetaNFProto, netfilter.NFProtoType, 10, "meta nfproto ipv6")
+	}
 	r.add(netfilter.Reject{With: with})
 	return true
+}
+
+// needs adds a condition that nft loads before an answer which only some
+// packets can have, and may leave out of its listing.
+func (r *rule) needs(s netfilter.Selector, t netfilter.DataType, value uint64, text string) {
+	p := netfilter.PartOf(t)
+	v := netfilter.Bytes(value, p.Bytes)
+	c := netfilter.Compare{Left: netfilter.Selected{Selector: s, Part: p}, Right: netfilter.Constant{First: v, Last: v, Part: p}, Text: text}
+	if n := len(r.Statements); n > 0 && r.Statements[n-1] == netfilter.Statement(c) {
+		return
+	}
+	r.add(c)
 }
 
 // tproxy reads "ip to 127.0.0.1:5000".

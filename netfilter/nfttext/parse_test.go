@@ -39,6 +39,7 @@ func TestForms(t *testing.T) {
 		{"tcp flags syn / fin,syn,rst,ack", "tcp flags & (fin|syn|rst|ack) == syn", "tcp flags & (fin | syn | rst | ack) == syn", "tcp flags and (fin or syn or rst or ack) == syn", "tcp flags & 0x17 == 2"},
 		{"ct state { established, related } accept", "ct state {established,related} accept"},
 		{"reject with icmp admin-prohibited", "reject with icmp type admin-prohibited", "reject with icmp code admin-prohibited"},
+		{"meta l4proto tcp reject with tcp reset", "reject with tcp reset"},
 		{"reject", "reject with icmpx port-unreachable", "reject with icmpx type port-unreachable"},
 		{"tcp dport { 22, 80-90 } accept", "tcp dport {22,80-90} accept", "tcp dport {\n22,\n80-90,\n} accept", "tcp dport { ssh, http-90 } accept"},
 		{"tcp dport 22 accept", "tcp dport { 22 } accept", "tcp dport ssh accept", "tcp dport == 22 accept"},

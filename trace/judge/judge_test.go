@@ -261,6 +261,11 @@ func (g observed) differs(o *trace.Outcome) string {
 	} else if !maps.Equal(want, g.grew) {
 		return "other rules matched"
 	}
+	return g.ends(o)
+}
+
+// ends tells in what the packet's end is not that of an outcome.
+func (g observed) ends(o *trace.Outcome) string {
 	leaves := o.Verdict == trace.Forwarded || o.Verdict == trace.Output
 	switch {
 	case leaves != (g.n == 1):

@@ -208,6 +208,8 @@ type proxy struct {
 	cmd *lab.Cmd
 	log *logBuffer
 	w   *world
+
+	stopped bool
 }
 
 // start starts a proxy on node1, as the user of a token; it ends with the test.
@@ -224,18 +226,27 @@ func (w *world) start(token string, args ...string) *proxy {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		select {
-		case <-p.cmd.Done():
-			w.t.Error("the proxy ended before its time")
-		default:
-		}
-		p.cmd.Process.Signal(syscall.SIGTERM)
-		p.cmd.Wait()
+		p.stop()
 		if w.t.Failed() {
 			w.t.Logf("the proxy said:\n%s", p.log.tail(60))
 		}
 	})
 	return p
+}
+
+// stop ends the proxy, once; that it has ended by itself is an error.
+func (p *proxy) stop() {
+	if p.stopped {
+		return
+	}
+	p.stopped = true
+	select {
+	case <-p.cmd.Done():
+		p.w.t.Error("the proxy ended before its time")
+	default:
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.cmd.Wait()
 }
 
 // healthy waits for the first sync.

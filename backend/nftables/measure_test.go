@@ -111,7 +111,7 @@ func BenchmarkStorm(b *testing.B) {
 		apply(b, sync)
 		settle(b, backend)
 	}
-	b.ReportMetric(float64((cpuTime(b) - start).Microseconds())/float64(b.N), "cpu-us/op")
+	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/op")
 }
 
 // BenchmarkGrow is one Service from 1 endpoint to 200, one at a time.

@@ -24,7 +24,6 @@ import (
 func paperModel(ctx context.Context, args []string, local []netip.Addr) (model *service.Snapshot, localhost bool, err error) {
 	set := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
 	flags := config.AddFlags(set)
-	paths := set.StringArray("manifests", nil, "")
 	if err := set.Parse(args); err != nil {
 		return nil, false, err
 	}
@@ -35,7 +34,7 @@ func paperModel(ctx context.Context, args []string, local []netip.Addr) (model *
 	s := kube.Settings{NodeName: c.Hostname, DetectMode: kube.DetectMode(c.DetectLocalMode), ClusterCIDRs: c.ClusterCIDRs, Bridge: c.Bridge, InterfacePrefix: c.InterfacePrefix,
 		MasqueradeAll: c.MasqueradeAll, NodePortsPrimary: c.NodePortPrimary, NodePorts: service.NodePortAddresses{Prefixes: c.NodePortAddresses, Localhost: c.LocalhostNodePorts, Local: local}}
 	s.NodePorts.Localhost = s.NodePorts.AllowsLocalhost()
-	model, problems := manifests.New(*paths, kube.NewCluster(s)).Load(ctx)
+	model, problems := manifests.New(c.Options.Manifests, kube.NewCluster(s)).Load(ctx)
 	for _, p := range problems {
 		if !p.Warning {
 			return nil, false, p

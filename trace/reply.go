@@ -20,8 +20,9 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 		return &Reply{Verdict: o.Verdict, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, DstPort: o.SrcPort, Reason: why}
 	}
 	r := &run{t: t, o: &oracle{}, assumed: assumed}
-	// What was not tracked has left no entry: its answer is a packet like any other.
-	if o.ct.state&(netfilter.StateInvalid|netfilter.StateUntracked) == 0 {
+	// What was not tracked, or not seen at all within a bridge, has left no entry: its
+	// answer is a packet like any other.
+	if o.ct.state&(netfilter.StateNew|netfilter.StateEstablished|netfilter.StateRelated) != 0 {
 		known := o.ct
 		known.state = netfilter.StateEstablished
 		known.reply, known.dnatSet, known.snatSet = true, true, true

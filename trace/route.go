@@ -55,7 +55,7 @@ func (r *run) routeIn() {
 		r.decision = "routed: " + addrsText(r.pkt.dst, route.Via, route.Dev)
 		r.toForward(route)
 	case netfilter.RouteUnreachable, netfilter.RouteProhibit:
-		if r.pkt.dst.Is6() && r.ct.dnat && r.onBridgePort() {
+		if r.pkt.dst.Is6() && r.pkt.dst != r.flow.Dst && r.onBridgePort() {
 			// br_netfilter routes what it has translated, and does not answer.
 			r.end(Dropped, "the route to "+dst+" is "+route.Type.String()+": br_netfilter discards the packet without an answer")
 			return
@@ -150,7 +150,7 @@ func (r *run) forwardingOn() bool {
 func (r *run) martian() string {
 	p := &r.pkt
 	if !p.dst.Is4() {
-		if r.ct.dnat && r.onBridgePort() && r.t.fib.Lookup(r.question()).Dev == p.in {
+		if p.dst != r.flow.Dst && r.onBridgePort() && r.t.fib.Lookup(r.question()).Dev == p.in {
 			return "" // stays on its bridge, where nobody asks
 		}
 		return r.fromLoopback6()

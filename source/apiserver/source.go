@@ -116,7 +116,11 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	reflectors.Go(func() { s.follow(ctx, s.client.services(), s.services) })
 	reflectors.Go(func() { s.follow(ctx, s.client.endpointSlices(), s.slices) })
 	reflectors.Go(func() { s.follow(ctx, s.client.node(s.options.NodeName), s.node) })
+	return s.tell(ctx, settings, changed)
+}
 
+// tell calls changed as Watch promises.
+func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings), changed func(*service.Snapshot)) error {
 	var (
 		last     *service.Snapshot
 		start    = starting{source: s}

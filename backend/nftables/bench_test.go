@@ -221,13 +221,6 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// change is one that happens again and again, there and back.
-type change struct {
-	name string
-	ours func(round int) *service.Service // nil removes the Service of number "at"
-	raw  func(r *rawTable, round int)
-}
-
 const (
 	changedAt = 4711
 	addedAt   = 20_000

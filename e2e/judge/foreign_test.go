@@ -55,8 +55,7 @@ func (s *sheet) podsAll() string  { return s.v("10.244.0.0/16", "fd00:244::/32")
 func (s *sheet) pod(n int) string {
 	return s.v(fmt.Sprintf("10.244.1.%d", 10+n), fmt.Sprintf("fd00:244:1::%d", 10+n))
 }
-func (s *sheet) client() string    { return s.v("192.0.2.201", "2001:db8::201") }
-func (s *sheet) everybody() string { return s.v("0.0.0.0/0", "::/0") }
+func (s *sheet) client() string { return s.v("192.0.2.201", "2001:db8::201") }
 
 // to is an address with a port, in the form of --to-destination.
 func (s *sheet) to(addr string, port int) string {

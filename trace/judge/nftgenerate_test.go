@@ -9,10 +9,9 @@ import (
 
 // nftPlan is a random ruleset of nft with the addresses worth calling.
 type nftPlan struct {
-	r       *rand.Rand
-	b       strings.Builder
-	shots   plan
-	objects int
+	r     *rand.Rand
+	b     strings.Builder
+	shots plan
 }
 
 // nftHooks are the hooks with the types of chains they may have.

@@ -22,12 +22,10 @@ import (
 // outside, and two ports of the bridge cni0 to pods. The far ends are bare:
 // packets are put on them and taken off them as frames, nothing answers.
 type world struct {
-	t        *testing.T
-	node     netns.NsHandle
-	wires    [3]*wire // outside, pod one, pod two
-	local    int      // raw socket of the node
-	bridge   net.HardwareAddr
-	programs string // folder of links that choose the iptables variant
+	t     *testing.T
+	node  netns.NsHandle
+	wires [3]*wire // outside, pod one, pod two
+	local int      // raw socket of the node
 }
 
 // wire is the far end of one of the node's interfaces.

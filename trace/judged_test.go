@@ -68,6 +68,8 @@ var judgedCases = []judged{
 	{name: "127.0.0.1 comes from no link even with route_localnet", host: dual + "\x00net.ipv4.conf.all.route_localnet = 1\n", flow: packet("127.0.0.1", "192.0.2.1", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Dropped},
 	{name: "another loopback address does", host: dual + "\x00net.ipv4.conf.all.route_localnet = 1\n", flow: packet("127.0.0.2", "192.0.2.1", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Input},
 	{name: "but not with rp_filter", host: dual + "\x00net.ipv4.conf.all.route_localnet = 1\nnet.ipv4.conf.eth0.rp_filter = 2\n", flow: packet("127.0.0.2", "192.0.2.1", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Dropped},
+	{name: "a route that refuses does so whatever the source is", host: dual + "\x00prohibit 203.0.113.0/24\n", flow: packet("192.0.2.1", "203.0.113.9", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Rejected},
+	{name: "a forged source is dropped", host: dual, flow: packet("192.0.2.1", "198.51.100.9", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Dropped},
 }
 
 func TestJudged(t *testing.T) {

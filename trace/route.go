@@ -38,7 +38,9 @@ func (r *run) routeIn() {
 		return
 	}
 	route := r.lookup()
-	if why := r.sourceRefused(); why != "" {
+	// A route that refuses does so before anybody asks for the source.
+	refuses := route.Type == netfilter.RouteUnreachable || route.Type == netfilter.RouteProhibit || route.Type == netfilter.RouteBlackhole || route.Type == netfilter.RouteNone
+	if why := r.sourceRefused(); why != "" && !refuses {
 		r.end(Dropped, why)
 		return
 	}

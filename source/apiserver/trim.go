@@ -84,7 +84,11 @@ func flag(b *bool) *bool {
 }
 
 func trimSlice(s *discovery.EndpointSlice, nodes names) {
+	trigger, is := s.Annotations[v1.EndpointsLastChangeTriggerTime]
 	trimMeta(&s.ObjectMeta, discovery.LabelServiceName, v1.IsHeadlessService)
+	if is {
+		s.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: trigger}
+	}
 	s.TypeMeta = metav1.TypeMeta{}
 	kept := make([]discovery.Endpoint, len(s.Endpoints)) // a decoder leaves room for more
 	for i, e := range s.Endpoints {

@@ -136,6 +136,12 @@ func (p *probe) isForced() bool {
 // remembered for two minutes.
 func (p *probe) port() uint16 { return uint16(11000 + p.ports.Add(1)%21000) }
 
+// mishap is a call that came to nothing for reasons of this program: a port that is
+// taken, or a socket that Go (1.26) finds "not pollable" though it has no error.
+func mishap(o lab.Outcome) bool {
+	return o.Verdict == lab.Failed && (errors.Is(o.Err, syscall.EADDRINUSE) || strings.Contains(o.Err.Error(), "not pollable"))
+}
+
 // once makes one call; false after an error.
 func (p *probe) once() bool {
 	p.mu.Lock()
@@ -149,7 +155,7 @@ func (p *probe) once() bool {
 	}
 	p.mu.Unlock()
 	o := lab.Outcome{Verdict: lab.Failed, Err: syscall.EADDRINUSE}
-	for errors.Is(o.Err, syscall.EADDRINUSE) {
+	for mishap(o) {
 		o = p.host.Try(lab.Call{Proto: p.proto, Port: p.port(), To: p.to, Timeout: timeout})
 	}
 	text := outcomeText(o)

@@ -155,12 +155,12 @@ func (c *Conn) ask(ctx context.Context) Outcome {
 		// A datagram that a rule of this very host stops fails with EPERM, refused or
 		// dropped alike; which of the two, only the socket's error queue tells.
 		if _, err := c.Write([]byte("?\n")); err != nil && !errors.Is(err, syscall.EPERM) {
-			return outcomeOf(err)
+			return outcomeOf(c.cause(err))
 		}
 	}
 	line, err := c.lines.ReadString('\n')
 	if err != nil {
-		return outcomeOf(err)
+		return outcomeOf(c.cause(err))
 	}
 	c.greeted = true
 	pod, seen, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -169,6 +169,27 @@ func (c *Conn) ask(ctx context.Context) Outcome {
 		return Outcome{Verdict: Failed, Err: fmt.Errorf("lab: answer %q is not that of a pod", line)}
 	}
 	return Outcome{Verdict: Answered, Pod: pod, Seen: peer, Local: unmapped(c.LocalAddr())}
+}
+
+// cause is what the kernel has to say about a socket that Go (1.26) finds "not
+// pollable": so it calls one whose ICMP error came while it waited to read.
+func (c *Conn) cause(err error) error {
+	socket, is := c.Conn.(syscall.Conn)
+	if !is || !strings.Contains(err.Error(), "not pollable") {
+		return err
+	}
+	raw, problem := socket.SyscallConn()
+	if problem != nil {
+		return err
+	}
+	pending := 0
+	problem = raw.Control(func(fd uintptr) {
+		pending, problem = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
+	})
+	if problem != nil || pending == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, syscall.Errno(pending))
 }
 
 func outcomeOf(err error) Outcome {

@@ -96,6 +96,9 @@ func (r *run) assign(e *effect, s netfilter.Assign) bool {
 		}
 		d = puzzle("what is remembered for the packet is not known")
 	}
+	if d.state == unclear && d.open && !r.o.unsure("", r.where(e)+d.why) {
+		return false
+	}
 	if s.To.Family != 0 && s.To.Family != r.family() || s.To.Proto != 0 && s.To.Proto != r.pkt.proto {
 		return false
 	}

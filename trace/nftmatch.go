@@ -110,7 +110,7 @@ func (r *run) mapped(e netfilter.Mapped) datum {
 	case no:
 		return datum{cond: f.cond}
 	case maybe:
-		d := datum{state: unclear, key: f.key, why: f.why, ask: f.ask}
+		d := datum{state: unclear, key: f.key, why: f.why, ask: f.ask, open: true}
 		if same := sameData(f.cands); same != nil && !e.Map.Dynamic && !f.ask {
 			d.value, d.last = same.Data, same.DataLast
 		}

@@ -138,6 +138,7 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	r.decision = ""
 	tracks := h == netfilter.Prerouting || h == netfilter.Output
 	nated := h == netfilter.Forward
+	var tie netfilter.Hooked // the last chain that did something
 	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
 		if tracks && b.Priority() > netfilter.ConntrackPriority {
 			tracks = false
@@ -152,7 +153,10 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 			continue
 		}
 		r.before = r.pkt
-		if r.chain(b) == stop {
+		from := len(r.steps)
+		f := r.chain(b)
+		r.noteTie(&tie, b, from)
+		if f == stop {
 			return false
 		}
 		if h == netfilter.Output && !r.reroute() {
@@ -172,6 +176,39 @@ func natPriority(h netfilter.Hook) int {
 		return -100
 	}
 	return 100
+}
+
+// noteTie says when two tables have done something to the packet at one place
+// of a hook, so that their order matters, which a dump tells in part.
+func (r *run) noteTie(last *netfilter.Hooked, b netfilter.Hooked, from int) {
+	if !acted(r.steps[from:]) {
+		return
+	}
+	a := *last
+	*last = b
+	if a.Chain == nil || a.Table == b.Table || a.Priority() != b.Priority() || (a.Chain.Type == netfilter.NATChain && b.Chain.Type == netfilter.NATChain && a.Chain.Priority != b.Chain.Priority) {
+		return
+	}
+	if a.Table.Variant != netfilter.Native && b.Table.Variant != netfilter.Native {
+		return // legacy and nft iptables: in the order that is always taken
+	}
+	r.assumed.add(a.Table.Name + " " + a.Chain.Name + " and " + b.Table.Name + " " + b.Chain.Name + " have the same priority: which was registered last, and runs first, is taken from the order of the listing")
+}
+
+// acted reports whether rules did more than match.
+func acted(steps []Step) bool {
+	for i := range steps {
+		switch steps[i].Action {
+		case ActCount, ActJump, ActGoto, ActReturn, ActAccept, ActContinue:
+		case ActPolicy:
+			if steps[i].Target == "DROP" {
+				return true
+			}
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // arrive walks a packet that came in from outside.

@@ -10,6 +10,9 @@ import (
 // a verdict map, or a field that is set.
 func (r *rule) condition() bool {
 	t := r.peek()
+	if r.words("meta", "random") {
+		return r.random()
+	}
 	left, ok := r.concat()
 	if !ok {
 		return false
@@ -46,6 +49,25 @@ func (r *rule) condition() bool {
 		return true
 	}
 	return r.compare(t, left, op, explicit)
+}
+
+// random reads what -m statistic shows as: "meta random & 2147483647 < 5".
+func (r *rule) random() bool {
+	shift := 1 // of 32 random bits the kernel keeps 31 for iptables
+	if o := operators[r.peek().text]; o.op == '&' {
+		r.next()
+		if n, ok := r.number(); !ok || n != 1<<31-1 {
+			return false
+		}
+		shift = 0
+	}
+	op, _ := r.operator()
+	n, ok := r.number()
+	if !ok || (op != netfilter.Less && op != netfilter.GreaterOrEqual) {
+		return false
+	}
+	r.add(netfilter.StatisticRandom{Odds: n >> shift, Not: op == netfilter.GreaterOrEqual})
+	return true
 }
 
 // operator reads the sign of a comparison, if there is one.

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -60,12 +61,25 @@ func (p *nftPlan) rule(family, hook, typ string, chains []string) string {
 		}
 	}
 	words = append(words, p.ending(hook, typ, chains))
-	text := strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), " ")
+	// nft 1.0.6 lists "ip ttl < 64 th dport > 80" as "th dport != 64-80": two
+	// orders one after the other as a range, whatever they are of. A range is
+	// two orders.
+	ordered := 0
+	text := strings.Join(slices.DeleteFunc(words, func(s string) bool {
+		if strings.Contains(s, " < ") || strings.Contains(s, " > ") || strings.Contains(s, " <= ") || plainRange.MatchString(s) {
+			ordered++
+			return ordered > 1
+		}
+		return s == ""
+	}), " ")
 	if text == "" {
 		return "counter"
 	}
 	return text
 }
+
+// plainRange finds ranges of numbers that are no element of a set.
+var plainRange = regexp.MustCompile(`^[^{]* [0-9a-fx]+-[0-9a-fx]+$`)
 
 // condition is a random condition.
 func (p *nftPlan) condition(family, hook string) string {

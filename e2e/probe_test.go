@@ -171,7 +171,8 @@ func (p *probe) once() bool {
 	case p.turned && isOld && !isNew && first == len(p.phases)-1:
 		p.err = fmt.Errorf("%v: call %d: %v, back from what was already changed", p, p.calls, o)
 	}
-	p.turned = p.turned || isNew && !isOld
+	// Silence proves no change: it may be a slow answer.
+	p.turned = p.turned || isNew && !isOld && o.Verdict != lab.TimedOut
 	if first == len(p.phases)-1 {
 		p.seen[text]++
 	}

@@ -50,7 +50,7 @@ type update struct {
 	b     *Backend
 	ctx   context.Context
 	batch *nft.Batch
-	keys  []dataplane.Key // by tag
+	keys  []*dataplane.Key // by tag
 	limit int
 	fresh bool // the plan was made from an observation
 
@@ -62,9 +62,9 @@ type update struct {
 
 // step is what happens to one atom: it comes, goes, or has other data.
 type step struct {
-	key        dataplane.Key // of the object that it is part of
+	key        *dataplane.Key // of the object that it is part of
 	set        string
-	shape      shape
+	shape      *shape
 	old, new   string
 	goes, come bool // there is an old one, a new one
 }
@@ -85,7 +85,7 @@ const (
 	steps
 )
 
-func stepOf(set string, s shape, stays bool) int {
+func stepOf(set string, s *shape, stays bool) int {
 	at, last := stepLists, stepUnlist
 	switch {
 	case s.isSlots():
@@ -152,44 +152,50 @@ func (u *update) sortSets(c dataplane.Change) error {
 }
 
 func (u *update) sortElements(c dataplane.Change) {
-	for _, o := range c.Created {
+	if c.Container == frontends { // most are served
+		u.steps[stepSlots] = slices.Grow(u.steps[stepSlots], len(c.Created))
+		u.steps[stepServe] = slices.Grow(u.steps[stepServe], len(c.Created))
+	}
+	for i := range c.Created {
+		o := &c.Created[i]
 		for a := range atoms(c.Container, o.Key.Name, o.Body) {
-			u.comes(o.Key, a)
+			u.comes(&o.Key, a)
 		}
 	}
-	for _, r := range c.Replaced {
-		u.replaced(c.Container, r)
+	for i := range c.Replaced {
+		u.replaced(c.Container, &c.Replaced[i])
 	}
-	for _, o := range c.Deleted {
+	for i := range c.Deleted {
+		o := &c.Deleted[i]
 		for a := range atoms(c.Container, o.Key.Name, o.Body) {
-			u.goes(o.Key, a)
+			u.goes(&o.Key, a)
 		}
 	}
 }
 
 // replaced changes only the atoms that differ.
-func (u *update) replaced(container string, r dataplane.Replacement) {
+func (u *update) replaced(container string, r *dataplane.Replacement) {
 	name := r.New.Key.Name
 	var room [8]atom
 	old := slices.AppendSeq(room[:0], atoms(container, name, r.Old.Body))
 	for a := range atoms(container, name, r.New.Body) {
 		i := slices.IndexFunc(old, func(o atom) bool { return o.set == a.set })
 		if i < 0 {
-			u.comes(r.New.Key, a)
+			u.comes(&r.New.Key, a)
 			continue
 		}
 		if old[i].data != a.data {
-			u.step(step{key: r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
+			u.step(step{key: &r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
 		}
 		old = slices.Delete(old, i, i+1)
 	}
 	for _, a := range old {
-		u.goes(r.New.Key, a)
+		u.goes(&r.New.Key, a)
 	}
 }
 
 // comes adds an atom, unless what it needs is there and waits to be removed.
-func (u *update) comes(k dataplane.Key, a atom) {
+func (u *update) comes(k *dataplane.Key, a atom) {
 	id := slotID{a.set, k.Name}
 	data, waits := u.b.late.slots[id]
 	delete(u.b.late.slots, id)
@@ -197,7 +203,7 @@ func (u *update) comes(k dataplane.Key, a atom) {
 }
 
 // goes removes an atom, endpoints later.
-func (u *update) goes(k dataplane.Key, a atom) {
+func (u *update) goes(k *dataplane.Key, a atom) {
 	if s, ok := shapeOf(a.set); ok && s.isSlots() {
 		u.late.slots[slotID{a.set, k.Name}] = a.data
 		return
@@ -285,7 +291,7 @@ func (u *update) writeElements(s step) error {
 	var err error
 	if s.come {
 		if now, err = u.b.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
-			return &dataplane.Refusal{Key: s.key, Err: err}
+			return &dataplane.Refusal{Key: *s.key, Err: err}
 		}
 	}
 	gone, come := old, now
@@ -296,7 +302,7 @@ func (u *update) writeElements(s step) error {
 		}
 		gone, come = difference(old, now)
 	}
-	tag := u.tag(s.key)
+	tag := u.tagOf(s.key)
 	for _, e := range gone {
 		u.batch.DeleteElement(s.set, e, tag)
 	}
@@ -306,7 +312,9 @@ func (u *update) writeElements(s step) error {
 	return nil
 }
 
-func (u *update) tag(k dataplane.Key) int {
+func (u *update) tag(k dataplane.Key) int { return u.tagOf(&k) }
+
+func (u *update) tagOf(k *dataplane.Key) int {
 	u.keys = append(u.keys, k)
 	return len(u.keys) - 1
 }
@@ -338,7 +346,7 @@ func (u *update) refusal(e *nft.BatchError, err error) error {
 		}
 		refusal := &dataplane.Refusal{Err: err}
 		if r.Certain {
-			refusal.Key = u.keys[r.Tag]
+			refusal.Key = *u.keys[r.Tag]
 			refusal.Err = fmt.Errorf("nftables: apply: %s %s: %w", refusal.Key.Container, refusal.Key.Name, r.Err)
 		}
 		return refusal

@@ -103,7 +103,7 @@ func (b *Backend) set(name string) dataplane.Object {
 	}
 }
 
-func (w *words) setBody(name string, s shape) string {
+func (w *words) setBody(name string, s *shape) string {
 	kind := "map "
 	if s.holds == nothing {
 		kind = "set "

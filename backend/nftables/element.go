@@ -19,7 +19,7 @@ const localSlots = 65536
 // elementsOf returns the elements of a set that an atom of the object of that name
 // stands for. With an error the list may hold keys that are good, of elements that
 // were read.
-func (b *Backend) elementsOf(set string, s shape, name, data string) ([]nft.Element, error) {
+func (b *Backend) elementsOf(set string, s *shape, name, data string) ([]nft.Element, error) {
 	var list []nft.Element
 	var err error
 	switch {
@@ -40,7 +40,7 @@ func (b *Backend) elementsOf(set string, s shape, name, data string) ([]nft.Elem
 
 // element reads an atom that is one element. With an error about the data, which
 // an element that was read may have, the key is good.
-func (b *Backend) element(s shape, name, data string) (nft.Element, error) {
+func (b *Backend) element(s *shape, name, data string) (nft.Element, error) {
 	if s.key[0] == scope { // the key is a scope and not yet its number
 		e := nft.Element{Key: []byte(host(b.ids.of(name))), Comment: name}
 		var err error
@@ -73,7 +73,7 @@ func parseVerdict(text string) (*nft.Verdict, error) {
 
 // slotElements reads "endpoint, endpoint | endpoint": the first list from slot
 // 0, the second from localSlots on.
-func (b *Backend) slotElements(s shape, name, data string) ([]nft.Element, error) {
+func (b *Backend) slotElements(s *shape, name, data string) ([]nft.Element, error) {
 	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (b *Backend) slotElements(s shape, name, data string) ([]nft.Element, error
 
 // rangeElements reads "network, network". A range that was read and is not a
 // network is "first-last".
-func (b *Backend) rangeElements(s shape, name, data string) ([]nft.Element, error) {
+func (b *Backend) rangeElements(s *shape, name, data string) ([]nft.Element, error) {
 	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
 	if err != nil {
 		return nil, err

@@ -108,7 +108,7 @@ func (e *entry) empty() bool {
 }
 
 // set notes what an element, or the elements of a group, say.
-func (e *entry) set(set string, s shape, data string) {
+func (e *entry) set(set string, s *shape, data string) {
 	switch {
 	case s.isSlots():
 		e.slots = append(e.slots, atom{set, data})

@@ -213,7 +213,7 @@ func (c *collection) copy(b []byte) []byte {
 }
 
 // objectsOf turns elements into names and bodies as Render writes them.
-func (b *Backend) objectsOf(s shape, c *collection) iter.Seq2[string, string] {
+func (b *Backend) objectsOf(s *shape, c *collection) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		if s.isSlots() || s.ranges {
 			b.grouped(s, c.list, yield)
@@ -228,7 +228,7 @@ func (b *Backend) objectsOf(s shape, c *collection) iter.Seq2[string, string] {
 }
 
 // plain is an element that is an object by itself.
-func (b *Backend) plain(s shape, e nft.Element) (name, body string) {
+func (b *Backend) plain(s *shape, e nft.Element) (name, body string) {
 	if s.key[0] == scope {
 		id := binary.NativeEndian.Uint32(e.Key)
 		if name = e.Comment; name == "" {
@@ -253,7 +253,7 @@ func (b *Backend) plain(s shape, e nft.Element) (name, body string) {
 }
 
 // grouped puts the elements together that belong to one frontend.
-func (b *Backend) grouped(s shape, list []nft.Element, yield func(string, string) bool) {
+func (b *Backend) grouped(s *shape, list []nft.Element, yield func(string, string) bool) {
 	front := len(s.key) - 1
 	cut := 0
 	for _, p := range s.key[:front] {

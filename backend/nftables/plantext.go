@@ -177,7 +177,7 @@ func (s *script) removals(p dataplane.Plan, slots map[slotID]string) {
 }
 
 // texts are the elements of an atom as nft writes them.
-func (s *script) texts(shape shape, name, data string) []string {
+func (s *script) texts(shape *shape, name, data string) []string {
 	switch {
 	case shape.isSlots():
 		return slotTexts(name, data)

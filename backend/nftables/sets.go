@@ -65,7 +65,7 @@ type shape struct {
 	dynamic bool // filled by the kernel
 }
 
-var shapes = map[string]shape{
+var shapes = map[string]*shape{
 	serviceIPs:          {key: []part{address, protocol, port}, holds: aVerdict},
 	nodePorts:           {key: []part{protocol, port}, holds: aVerdict},
 	noEndpoints:         {key: []part{address, protocol, port}, holds: aVerdict},
@@ -82,12 +82,12 @@ var shapes = map[string]shape{
 }
 
 var (
-	slotShape     = shape{key: []part{address, protocol, port, slot}, holds: anEndpoint}
-	portSlotShape = shape{key: []part{protocol, port, slot}, holds: anEndpoint}
+	slotShape     = &shape{key: []part{address, protocol, port, slot}, holds: anEndpoint}
+	portSlotShape = &shape{key: []part{protocol, port, slot}, holds: anEndpoint}
 )
 
 // shapeOf returns the shape of a set by its name, and whether it is one of ours.
-func shapeOf(name string) (shape, bool) {
+func shapeOf(name string) (*shape, bool) {
 	if s, ok := shapes[name]; ok {
 		return s, true
 	}
@@ -95,12 +95,12 @@ func shapeOf(name string) (shape, bool) {
 	if !nodePort {
 		var is bool
 		if counts, is = strings.CutPrefix(name, slotMap); !is {
-			return shape{}, false
+			return nil, false
 		}
 	}
 	first, second, pair := strings.Cut(counts, "-")
 	if !isCount(first) || (pair && !isCount(second)) {
-		return shape{}, false
+		return nil, false
 	}
 	if nodePort {
 		return portSlotShape, true
@@ -114,11 +114,11 @@ func isCount(s string) bool {
 }
 
 // isSlots tells whether a set maps slots to endpoints.
-func (s shape) isSlots() bool { return s.key[len(s.key)-1] == slot }
+func (s *shape) isSlots() bool { return s.key[len(s.key)-1] == slot }
 
 // ofFrontends tells whether the elements of a set are parts of objects in the
 // container of frontends.
-func (s shape) ofFrontends(set string) bool {
+func (s *shape) ofFrontends(set string) bool {
 	switch set {
 	case serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, limited, sources:
 		return true
@@ -127,7 +127,7 @@ func (s shape) ofFrontends(set string) bool {
 }
 
 // container is where the elements of another set are kept.
-func (s shape) container(name string) string {
+func (s *shape) container(name string) string {
 	if s.holds == nothing {
 		return "set/" + name
 	}
@@ -135,7 +135,7 @@ func (s shape) container(name string) string {
 }
 
 // setOf returns the set of a shape for the kernel.
-func (w *words) setOf(name string, s shape) nft.Set {
+func (w *words) setOf(name string, s *shape) nft.Set {
 	set := nft.Set{Name: name}
 	var types []nft.Type
 	for _, p := range s.key {
@@ -187,7 +187,7 @@ func (w *words) partType(p part) (nft.Type, int) {
 }
 
 // declaration is the set in nft's words, between its name and its elements.
-func (w *words) declaration(s shape) string {
+func (w *words) declaration(s *shape) string {
 	var b strings.Builder
 	if s.isSlots() {
 		fmt.Fprintf(&b, "typeof %s . numgen random mod 65536 : %s daddr . th dport;", w.key(len(s.key) == 3), w.ip)

@@ -11,7 +11,7 @@ import "portolan/kernel/nft"
 // The form is nftables' own (NFTNL_UDATA_SET_*): lists of type, length, value
 // with a byte for each of the first two, and integers little endian on every
 // machine that we run on.
-func (w *words) slotUserdata(s shape) []byte {
+func (w *words) slotUserdata(s *shape) []byte {
 	var parts [][]byte
 	if len(s.key) == 4 {
 		parts = append(parts, w.daddr())
@@ -32,7 +32,7 @@ func (w *words) slotUserdata(s shape) []byte {
 
 // scopeUserdata tells nft that scopes are in the byte order of the host; it takes
 // them for big endian otherwise.
-func scopeUserdata(s shape) []byte {
+func scopeUserdata(s *shape) []byte {
 	const hostEndian = 1
 	if s.holds == aScope {
 		return join(u32(setKeyByteorder, 0), u32(setDataByteorder, hostEndian))

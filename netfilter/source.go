@@ -3,6 +3,7 @@ package netfilter
 import (
 	"math/bits"
 	"net/netip"
+	"slices"
 )
 
 // SourceAddr is the address that MASQUERADE gives a packet that leaves by dev
@@ -31,14 +32,12 @@ func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok b
 
 // has tells whether an interface has an address.
 func (h *Host) has(a netip.Addr) bool {
-	for _, in := range h.Interfaces {
-		for _, own := range in.Addresses {
-			if own.Prefix.Addr() == a {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.Interfaces, func(in Interfaced) bool { return in.Has(a) })
+}
+
+// Has tells whether the interface has an address.
+func (in *Interfaced) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(in.Addresses, func(own InterfaceAddress) bool { return own.Prefix.Addr() == a })
 }
 
 func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {

@@ -99,6 +99,11 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 		p.dst, p.dport = e.Orig.Src, e.Orig.SrcPort
 	case !dst && !r.ct.reply && r.ct.snat:
 		p.src, p.sport = e.Reply.Dst, e.Reply.DstPort
+		if in := r.t.host.Interface(p.out); in != nil && !in.Has(p.src) {
+			// What MASQUERADE gave is bound to an interface: the kernel drops the packet, and
+			// the entry, when it leaves by another. A list of connections does not tell.
+			r.assumed.add("the connection got its source " + p.src.String() + " by SNAT, or is masqueraded for packets that leave by " + p.out)
+		}
 	case !dst && r.ct.reply && r.ct.dnat:
 		p.src, p.sport = e.Orig.Dst, e.Orig.DstPort
 	}

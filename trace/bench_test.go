@@ -82,3 +82,80 @@ func BenchmarkTrace(b *testing.B) {
 		}
 	}
 }
+
+// bigNFT writes a table that keeps the endpoints of so many Services, ten
+// each, in maps.
+func bigNFT(services int) string {
+	var b strings.Builder
+	vip := func(s int) string { return fmt.Sprintf("10.%d.%d.%d", 96+s>>16, s>>8&255, s&255) }
+	b.WriteString("table ip portolan {\n\tmap service-ips {\n\t\ttype ipv4_addr . inet_proto . inet_service : verdict\n\t\telements = { ")
+	for s := range services {
+		fmt.Fprintf(&b, "%s . tcp . 80 : goto lb-10,\n\t\t\t     ", vip(s))
+	}
+	b.WriteString("}\n\t}\n\n\tmap eps-10 {\n\t\ttypeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . th dport\n\t\telements = { ")
+	for n := range services * 10 {
+		fmt.Fprintf(&b, "%s . tcp . 80 . %d : 10.%d.%d.%d . 8080,\n\t\t\t     ", vip(n/10), n%10, 128+n>>16, n>>8&255, n&255)
+	}
+	b.WriteString("}\n\t}\n\n\tchain services {\n\t\tip daddr . meta l4proto . th dport vmap @service-ips\n\t}\n\n\tchain lb-10 {\n\t\tdnat ip to ip daddr . meta l4proto . th dport . numgen random mod 10 map @eps-10\n\t\tcounter packets 0 bytes 0 drop\n\t}\n\n\tchain nat-prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tjump services\n\t}\n}\n")
+	return b.String()
+}
+
+// jsonNFT is the same as `nft -j` prints it.
+func jsonNFT(services int) string {
+	var b strings.Builder
+	vip := func(s int) string { return fmt.Sprintf("10.%d.%d.%d", 96+s>>16, s>>8&255, s&255) }
+	b.WriteString(`{"nftables": [{"metainfo": {"version": "1.0.6", "json_schema_version": 1}}, {"table": {"family": "ip", "name": "portolan", "handle": 1}}, {"map": {"family": "ip", "name": "service-ips", "table": "portolan", "type": ["ipv4_addr", "inet_proto", "inet_service"], "handle": 1, "map": "verdict", "elem": [`)
+	for s := range services {
+		fmt.Fprintf(&b, `%s[{"concat": ["%s", "tcp", 80]}, {"goto": {"target": "lb-10"}}]`, map[bool]string{true: ", "}[s > 0], vip(s))
+	}
+	b.WriteString(`]}}, {"map": {"family": "ip", "name": "eps-10", "table": "portolan", "type": ["ipv4_addr", "inet_proto", "inet_service", "integer"], "handle": 2, "map": "ipv4_addr . inet_service", "elem": [`)
+	for n := range services * 10 {
+		fmt.Fprintf(&b, `%s[{"concat": ["%s", "tcp", 80, %d]}, {"concat": ["10.%d.%d.%d", 8080]}]`, map[bool]string{true: ", "}[n > 0], vip(n/10), n%10, 128+n>>16, n>>8&255, n&255)
+	}
+	const key = `{"payload": {"protocol": "ip", "field": "daddr"}}, {"meta": {"key": "l4proto"}}, {"payload": {"protocol": "th", "field": "dport"}}`
+	b.WriteString(`]}}, {"chain": {"family": "ip", "table": "portolan", "name": "services", "handle": 3}}, {"chain": {"family": "ip", "table": "portolan", "name": "lb-10", "handle": 4}}, {"chain": {"family": "ip", "table": "portolan", "name": "nat-prerouting", "handle": 5, "type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"}}`)
+	for chain, expr := range map[string]string{"services": `{"vmap": {"key": {"concat": [` + key + `]}, "data": "@service-ips"}}`, "lb-10": `{"dnat": {"family": "ip", "addr": {"map": {"key": {"concat": [` + key + `, {"numgen": {"mode": "random", "mod": 10, "offset": 0}}]}, "data": "@eps-10"}}}}`, "nat-prerouting": `{"jump": {"target": "services"}}`} {
+		fmt.Fprintf(&b, `, {"rule": {"family": "ip", "table": "portolan", "chain": "%s", "handle": 9, "expr": [%s]}}`, chain, expr)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+// BenchmarkParseAndTraceNFT reads a table of 10,000 Services with ten
+// endpoints each and follows one packet.
+func BenchmarkParseAndTraceNFT(b *testing.B) {
+	for form, text := range map[string]string{"text": bigNFT(10000), "json": jsonNFT(10000)} {
+		b.Run(form, func(b *testing.B) {
+			f := flow(b, "10.128.0.77 10.96.39.10:80 in=cni0")
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := detect.Host(detect.Options{}, detect.Text{Name: "dump", Text: text}, detect.Text{Name: "host", Text: benchHost})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if a := trace.New(h, trace.Options{Reply: true}).Trace(f); len(a.Outcomes) != 10 || !a.Certain() {
+					b.Fatal(a)
+				}
+				b.ReportMetric(float64(len(h.Tables[0].Sets[1].Elements)), "elements")
+			}
+		})
+	}
+}
+
+// BenchmarkTraceNFT follows one packet through that table once it is parsed.
+func BenchmarkTraceNFT(b *testing.B) {
+	h, err := detect.Host(detect.Options{}, detect.Text{Name: "dump", Text: bigNFT(10000)}, detect.Text{Name: "host", Text: benchHost})
+	if err != nil {
+		b.Fatal(err)
+	}
+	tr := trace.New(h, trace.Options{})
+	for name, f := range map[string]string{"clusterIP": "10.128.0.77 10.96.39.10:80 in=cni0", "none": "10.128.0.77 1.1.1.1:443 in=cni0"} {
+		fl := flow(b, f)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				tr.Trace(fl)
+			}
+		})
+	}
+}

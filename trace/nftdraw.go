@@ -11,7 +11,7 @@ const most = 1 << 17
 // statement.
 func (r *run) drawnNumber(offset uint32) datum {
 	if r.used >= len(r.drawn) {
-		return puzzle("it is chosen by chance")
+		return datum{state: unclear, why: "it is chosen by chance", chance: true}
 	}
 	n := r.drawn[r.used]
 	r.used++

@@ -27,6 +27,8 @@ type datum struct {
 	// ask the question is about a fact, and its answer makes the datum known.
 	key string
 	ask bool
+	// chance: it is a random number that is yet to be drawn.
+	chance bool
 	// open: there may be no value at all, because a map may have none.
 	open bool
 	// cond is what would have to have happened before for an absent datum to
@@ -334,7 +336,7 @@ func (r *run) bitwise(e netfilter.Bitwise) datum {
 
 // vague is an unclear datum of which bounds say nothing any more.
 func (d datum) vague() datum {
-	return datum{state: unclear, why: d.why, ask: d.ask, open: d.open}
+	return datum{state: unclear, why: d.why, ask: d.ask, open: d.open, chance: d.chance}
 }
 
 func combine(op byte, a, b string) datum {

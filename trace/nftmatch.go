@@ -90,6 +90,9 @@ func widen(v string, s *netfilter.NFTSet, part int) string {
 // unclearLookup is a lookup of a key that is known in part.
 func (r *run) unclearLookup(s *netfilter.NFTSet, open datum, first, last []string) found {
 	f := found{truth: maybe, why: open.why, ask: open.ask, key: open.key}
+	if open.chance {
+		return f // each number that may be drawn will be looked up
+	}
 	if !open.ask {
 		f.key = "in " + s.Name + strings.Join(first, "\x00")
 		if s.Name == "" {

@@ -77,6 +77,8 @@ var shown = []struct {
 	{"forwarding", "", "0", "172.22.7.200", "10.106.224.38:80", netfilter.TCP, "--src 172.22.7.200 --dst 10.106.224.38:80"},
 	{"unknown", unknownRules, "", "10.244.0.9", "198.51.100.7:443", netfilter.TCP, "--src 10.244.0.9 --dst 198.51.100.7:443 --rules node.save --host node.yaml"},
 	{"affinity", affinityRules, "", "10.244.0.9", "10.106.224.38:80", netfilter.TCP, "--src 10.244.0.9 --dst 10.106.224.38:80 --rules node.save --host node.yaml"},
+	{"nftables", "@kube-proxy.nft", "", "172.22.7.200", "172.22.7.89:30080", netfilter.TCP, "--src 172.22.7.200 --dst 172.22.7.89:30080 --rules ruleset.nft --host node.yaml"},
+	{"nftables-local", "@kube-proxy.nft", "", "198.51.100.5", "203.0.113.10:80", netfilter.TCP, "--src 198.51.100.5 --dst 203.0.113.10:80 --rules ruleset.nft --host node.yaml"},
 }
 
 func end(t *testing.T, s string) (netip.Addr, uint16) {
@@ -95,6 +97,14 @@ func answer(t *testing.T, i int) (*trace.Tracer, trace.Answer) {
 	t.Helper()
 	s := shown[i]
 	texts := []detect.Text{{Name: "node.save", Text: s.rules}, {Name: "node.yaml", Text: node}}
+	if file, is := strings.CutPrefix(s.rules, "@"); is {
+		b, err := os.ReadFile("../../testdata/nft/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[0] = detect.Text{Name: "ruleset.nft", Text: string(b)}
+		texts[1].Text = strings.Replace(node, "dev: eth0}]", "dev: eth0}, {to: 10.244.1.0/24, via: 172.22.7.90, dev: eth0}]", 1)
+	}
 	if s.rules == "" {
 		var err error
 		if texts, err = detect.Read(dump004, filter4, host004); err != nil {
@@ -164,6 +174,8 @@ func TestHeadlines(t *testing.T) {
 		"drop: 172.22.7.200 -> 10.106.224.38:80 tcp: destination rewritten to 10.244.0.4:80, an endpoint of default/nginx; the host does not forward (net.ipv4.ip_forward is 0)",
 		"uncertain: 50% drop, 50% forward: 10.244.0.9 -> 198.51.100.7:443 tcp (filter FORWARD rule 1: the match -m geoip ! --destination-country DE is not understood)",
 		"forward: 10.244.0.9 -> 10.106.224.38:80 tcp goes to one of 2 endpoints of default/nginx, which sees the client's own address",
+		"forward: 172.22.7.200 -> 172.22.7.89:30080 tcp goes to one of 2 endpoints of default/web:http, which sees 10.244.0.1 as the client",
+		"drop: 198.51.100.5 -> 203.0.113.10:80 tcp: rule 1 of ip kube-proxy service-endpoints-check drops it: default/local:http",
 	} {
 		if _, a := answer(t, i); explain.Headline(a) != want {
 			t.Errorf("%s:\n got %s\nwant %s", shown[i].name, explain.Headline(a), want)

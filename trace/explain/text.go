@@ -205,7 +205,7 @@ func dev(name string) string {
 // where the rule does not say it.
 func (w *writer) step(o *trace.Outcome, s trace.Step) {
 	table := s.Table
-	if s.Variant != netfilter.Unstated && len(w.t.Host().Tables) > 0 && w.bothVariants() {
+	if s.Variant != netfilter.Unstated && s.Variant != netfilter.Native && w.bothVariants() {
 		table += "(" + s.Variant.String() + ")"
 	}
 	chain := s.Chain
@@ -226,9 +226,19 @@ func (w *writer) step(o *trace.Outcome, s trace.Step) {
 	}
 }
 
+// bothVariants reports whether iptables tables are of more than one variant.
 func (w *writer) bothVariants() bool {
-	first := w.t.Host().Tables[0].Variant
-	return slices.ContainsFunc(w.t.Host().Tables, func(t *netfilter.Table) bool { return t.Variant != first })
+	var first *netfilter.Table
+	for _, t := range w.t.Host().Tables {
+		switch {
+		case t.Variant == netfilter.Native:
+		case first == nil:
+			first = t
+		case t.Variant != first.Variant:
+			return true
+		}
+	}
+	return false
 }
 
 // does says what a step does.
@@ -256,7 +266,12 @@ func (w *writer) does(o *trace.Outcome, s trace.Step) string {
 		return "reject with " + s.Target
 	case trace.ActPolicy:
 		return "policy " + s.Target
-	case trace.ActContinue, trace.ActQueue, trace.ActTProxy, trace.ActNetmap, trace.ActUnknown:
+	case trace.ActContinue:
+		if s.Variant == netfilter.Native && s.Target != "" {
+			return s.Target
+		}
+		return strings.TrimSpace(s.Action.String() + " " + s.Target)
+	case trace.ActQueue, trace.ActTProxy, trace.ActNetmap, trace.ActUnknown:
 		return strings.TrimSpace(s.Action.String() + " " + s.Target)
 	}
 	return s.Action.String()

@@ -163,6 +163,12 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// reportMedian says what a change takes when nobody interferes.
+func reportMedian(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "median-ns")
+}
+
 // dropTable empties the namespace between two loads.
 func dropTable(tb testing.TB, b *Backend) {
 	b.stop()
@@ -242,17 +248,21 @@ func BenchmarkChange(b *testing.B) {
 	ours := func(name string, odd, even func()) {
 		b.Run(name+"/ours", func(b *testing.B) {
 			round := 0
+			var took []time.Duration
 			for b.Loop() {
+				start := time.Now()
 				if round++; round%2 == 1 {
 					odd()
 				} else {
 					even()
 				}
 				apply(b, sync)
+				took = append(took, time.Since(start))
 				b.StopTimer()
 				settle(b, backend)
 				b.StartTimer()
 			}
+			reportMedian(b, took)
 			if round%2 == 1 {
 				even()
 				apply(b, sync)
@@ -273,13 +283,16 @@ func BenchmarkChange(b *testing.B) {
 	raw := func(name string, odd, even, later func()) {
 		b.Run(name+"/raw", func(b *testing.B) {
 			round := 0
+			var took []time.Duration
 			for b.Loop() {
+				start := time.Now()
 				if round++; round%2 == 1 {
 					odd()
 				} else {
 					even()
 				}
 				r.commit(b)
+				took = append(took, time.Since(start))
 				b.StopTimer()
 				if later != nil && round%2 == 0 {
 					later()
@@ -287,6 +300,7 @@ func BenchmarkChange(b *testing.B) {
 				}
 				b.StartTimer()
 			}
+			reportMedian(b, took)
 			if round%2 == 1 {
 				even()
 				r.commit(b)

@@ -52,17 +52,21 @@ func BenchmarkPlainBesideAffinity(b *testing.B) {
 
 func thereAndBack(b *testing.B, backend *Backend, sync *dataplane.Sync, odd, even *service.Service) {
 	round := 0
+	var took []time.Duration
 	for b.Loop() {
+		start := time.Now()
 		if round++; round%2 == 1 {
 			benchSet(b, sync, backend, odd)
 		} else {
 			benchSet(b, sync, backend, even)
 		}
 		apply(b, sync)
+		took = append(took, time.Since(start))
 		b.StopTimer()
 		settle(b, backend)
 		b.StartTimer()
 	}
+	reportMedian(b, took)
 	benchSet(b, sync, backend, even)
 	apply(b, sync)
 	settle(b, backend)

@@ -149,3 +149,13 @@ func TestJudgedBridgedUnreachable(t *testing.T) {
 		}
 	}
 }
+
+// An answer to an address of the host passes the host.
+func TestJudgedAnswerToOwnAddress(t *testing.T) {
+	rules := six + "*nat\n-A PREROUTING -p tcp -j DNAT --to-destination [2001:db8::9]:80\nCOMMIT\n"
+	f := packet("2001:db8::1", "2001:db8:7::7", 80, func(f *trace.Flow) { f.In = "eth0" })
+	a := trace.New(hostOf(t, detect.Options{}, rules, dual), trace.Options{Reply: true}).Trace(f)
+	if r := a.Outcomes[0].Reply; r == nil || !r.Passes || r.Verdict != trace.Input || r.Src != f.Dst {
+		t.Errorf("%+v, want it delivered here from %v", r, f.Dst)
+	}
+}

@@ -58,6 +58,9 @@ func (t *Tracer) bypass(f Flow, o *Outcome) string {
 	}
 	way := func(a netip.Addr) netfilter.Route { return t.fib.Lookup(netfilter.Question{Dst: a}).Route }
 	client, server := way(o.Src), way(o.Dst)
+	if client.Type == netfilter.RouteLocal {
+		return "" // to this host itself
+	}
 	sameLink := client.Dev == server.Dev && !client.Via.IsValid() && !server.Via.IsValid()
 	bridge, _ := t.host.IsBridge(server.Dev)
 	r := run{t: t, assumed: &notes{}}

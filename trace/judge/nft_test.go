@@ -64,7 +64,15 @@ type nftJudge struct {
 func (j *nftJudge) round(t *testing.T, seed uint64, n int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := generateNFT(r)
-	text := j.load(t, p.text())
+	tables := ""
+	before := chance(r, 50)
+	if chance(r, 33) {
+		// iptables-nft beside it, registered before or after.
+		ip := generate(r)
+		tables = ip.text()
+		p.shots.targets, p.shots.nodePort = append(p.shots.targets, ip.targets...), append(p.shots.nodePort, ip.nodePort...)
+	}
+	text := j.load(t, p.text(), tables, before)
 	forward, bridge, rp := "1", "1", "0"
 	switch r.IntN(12) {
 	case 0:
@@ -99,22 +107,32 @@ func (j *nftJudge) round(t *testing.T, seed uint64, n int) {
 
 var refusedLine = regexp.MustCompile(`/dev/stdin:(\d+):`)
 
-// load loads a ruleset. Rules that nft refuses, for example because conditions
-// contradict each other, are left out.
-func (j *nftJudge) load(t *testing.T, text string) string {
+// load loads a ruleset and iptables' tables before or after it. Rules that nft
+// refuses, for example because conditions contradict each other, are left out.
+func (j *nftJudge) load(t *testing.T, text, tables string, before bool) string {
 	t.Helper()
 	// By itself: where nat is registered at its hooks follows from the first nat
 	// chain there was.
 	if out, err := exec.Command("nft", "flush", "ruleset").CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
+	if before && tables != "" {
+		if err := j.w.restore(netfilter.NFT, tables); err != nil {
+			t.Fatalf("%v\n%s", err, tables)
+		}
+	}
 	lines := strings.Split(text, "\n")
 	for range 200 {
 		cmd := exec.Command("nft", "-f", "/dev/stdin")
 		cmd.Stdin = strings.NewReader(strings.Join(lines, "\n"))
 		out, err := cmd.CombinedOutput()
+		if err == nil && !before && tables != "" {
+			if err := j.w.restore(netfilter.NFT, tables); err != nil {
+				t.Fatalf("%v\n%s", err, tables)
+			}
+		}
 		if err == nil {
-			return strings.Join(lines, "\n")
+			return strings.Join(lines, "\n") + tables
 		}
 		m := refusedLine.FindSubmatch(out)
 		if m == nil {
@@ -149,6 +167,7 @@ func fromJSON(t *testing.T, h *netfilter.Host) {
 			t.Fatal(err)
 		}
 	}
+	h.PreferIPTables()
 }
 
 // shoot sends one packet and compares.
@@ -224,19 +243,27 @@ func texts(h *netfilter.Host, ran, said []nftRule) string {
 				continue
 			}
 			r := rules[i]
-			fmt.Fprintf(&b, "%s: %s is %s\n", who, r, h.Table(netfilter.IPv4, netfilter.Native, r.table).Chain(r.chain).Rules[r.number-1].Text)
+			tab := h.Table(netfilter.IPv4, netfilter.Native, r.table)
+			if tab == nil {
+				tab = h.Table(netfilter.IPv4, netfilter.NFT, strings.TrimPrefix(r.table, "ip "))
+			}
+			fmt.Fprintf(&b, "%s: %s is %s\n", who, r, tab.Chain(r.chain).Rules[r.number-1].Text)
 		}
 		return b.String()
 	}
 	return ""
 }
 
-// steps are the rules of nft that applied in an outcome.
+// steps are the rules of nft, and of iptables-nft, that applied in an outcome.
 func steps(o *trace.Outcome) []nftRule {
 	var out []nftRule
 	for _, s := range o.Steps {
-		if s.Variant == netfilter.Native && s.Rule > 0 && !s.Partly {
+		switch {
+		case s.Rule == 0 || s.Partly:
+		case s.Variant == netfilter.Native:
 			out = append(out, nftRule{s.Table, s.Chain, s.Rule})
+		case s.Variant == netfilter.NFT:
+			out = append(out, nftRule{"ip " + s.Table, s.Chain, s.Rule})
 		}
 	}
 	return out
@@ -266,7 +293,8 @@ func (j *nftJudge) count(a *trace.Answer, o *trace.Outcome) {
 	n := len(steps(o))
 	has := func(f func(trace.Step) bool) bool { return slices.ContainsFunc(o.Steps, f) }
 	for kind, is := range map[string]bool{
-		"DNAT": o.DNAT, "SNAT": o.Masquerade, "reject": o.Verdict == trace.Rejected, "forward": o.Verdict == trace.Forwarded, "output": o.Verdict == trace.Output, "one outcome": len(a.Outcomes) == 1,
+		"iptables": has(func(s trace.Step) bool { return s.Variant == netfilter.NFT && s.Rule > 0 }),
+		"DNAT":     o.DNAT, "SNAT": o.Masquerade, "reject": o.Verdict == trace.Rejected, "forward": o.Verdict == trace.Forwarded, "output": o.Verdict == trace.Output, "one outcome": len(a.Outcomes) == 1,
 		"drop":      o.Verdict == trace.Dropped && (n == 0 || !strings.HasPrefix(steps(o)[n-1].table, "inet judge")),
 		"delivered": n > 0 && steps(o)[n-1].chain == "last", "10 rules": n >= 10, "remembered": len(o.Conditions) > 0,
 		"mark": has(func(s trace.Step) bool { return s.Action == trace.ActMark || strings.Contains(s.Note, "mark is now") }),

@@ -287,6 +287,12 @@ func (u *update) writeChains() error {
 }
 
 func (u *update) writeElements(s step) error {
+	if s.goes && s.come && s.shape.isSlots() {
+		if gone, come, ok := u.b.slotDifference(s.shape, s.key.Name, s.old, s.new); ok {
+			u.exchange(s, gone, come)
+			return nil
+		}
+	}
 	var old, now []nft.Element
 	var err error
 	if s.come {
@@ -302,6 +308,11 @@ func (u *update) writeElements(s step) error {
 		}
 		gone, come = difference(old, now)
 	}
+	u.exchange(s, gone, come)
+	return nil
+}
+
+func (u *update) exchange(s step, gone, come []nft.Element) {
 	tag := u.tagOf(s.key)
 	for _, e := range gone {
 		u.batch.DeleteElement(s.set, e, tag)
@@ -309,7 +320,6 @@ func (u *update) writeElements(s step) error {
 	for _, e := range come {
 		u.batch.AddElement(s.set, e, tag)
 	}
-	return nil
 }
 
 func (u *update) tag(k dataplane.Key) int { return u.tagOf(&k) }

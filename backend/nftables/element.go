@@ -110,6 +110,44 @@ func (b *Backend) slotElements(s *shape, name, data string) ([]nft.Element, erro
 	return list, nil
 }
 
+// slotDifference is difference for two texts of slots, of which it parses only
+// what differs. It is false for texts that were read out of order.
+func (b *Backend) slotDifference(s *shape, name, old, now string) (gone, come []nft.Element, ok bool) {
+	if strings.Contains(old, "=") {
+		return nil, nil, false
+	}
+	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
+	if err != nil {
+		return nil, nil, false
+	}
+	oldLists, newLists := [2]string{}, [2]string{}
+	oldLists[0], oldLists[1], _ = strings.Cut(old, " | ")
+	newLists[0], newLists[1], _ = strings.Cut(now, " | ")
+	for i := range oldLists {
+		before, after := oldLists[i], newLists[i]
+		for at := uint32(i * localSlots); before != "" || after != ""; at++ {
+			var was, is string
+			was, before, _ = strings.Cut(before, ", ")
+			is, after, _ = strings.Cut(after, ", ")
+			if was == is {
+				continue
+			}
+			key := binary.NativeEndian.AppendUint32(slices.Clip(prefix), at)
+			if was != "" {
+				gone = append(gone, nft.Element{Key: key})
+			}
+			if is != "" {
+				data, err := b.words.parseKey(nil, []part{address, port}, is)
+				if err != nil {
+					return nil, nil, false
+				}
+				come = append(come, nft.Element{Key: key, Data: data})
+			}
+		}
+	}
+	return gone, come, true
+}
+
 // rangeElements reads "network, network". A range that was read and is not a
 // network is "first-last".
 func (b *Backend) rangeElements(s *shape, name, data string) ([]nft.Element, error) {

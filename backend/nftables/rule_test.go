@@ -177,6 +177,37 @@ func FuzzElement(f *testing.F) {
 	})
 }
 
+// TestSlotDifference: it finds what difference does.
+func TestSlotDifference(t *testing.T) {
+	const name = "10.0.0.1 . tcp . 80"
+	b := New(Options{Family: service.IPv4, MasqueradeBit: 14})
+	texts := []string{"", "1.1.1.1 . 1", "1.1.1.1 . 1, 1.1.1.2 . 1", "1.1.1.2 . 1, 1.1.1.1 . 1, 1.1.1.3 . 1",
+		"1.1.1.1 . 1 | 1.1.1.1 . 1", "1.1.1.1 . 1, 1.1.1.9 . 1 | 1.1.1.9 . 1, 1.1.1.8 . 1", " | 1.1.1.8 . 1"}
+	for _, old := range texts {
+		for _, now := range texts {
+			before, err := b.slotElements(slotShape, name, old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := b.slotElements(slotShape, name, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone, come := difference(before, after)
+			quickGone, quickCome, ok := b.slotDifference(slotShape, name, old, now)
+			same := func(a, b []nft.Element) bool {
+				return slices.EqualFunc(a, b, func(a, b nft.Element) bool { return string(a.Key) == string(b.Key) })
+			}
+			if !ok || !same(gone, quickGone) || !same(come, quickCome) {
+				t.Errorf("from %q to %q: %v gone and %v come, want %v and %v", old, now, quickGone, quickCome, gone, come)
+			}
+		}
+	}
+	if _, _, ok := b.slotDifference(slotShape, name, "3=1.1.1.1 . 1", "1.1.1.1 . 1"); ok {
+		t.Error("slots out of order")
+	}
+}
+
 // FuzzEntry: any body comes apart, and what came apart is put together as it was.
 func FuzzEntry(f *testing.F) {
 	for _, family := range families {

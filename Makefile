@@ -32,6 +32,7 @@ golden: ## writes the golden files anew; look at the difference
 e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS)
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
+	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary
 
 bench: ## speed of what runs for every change, then beside kube-proxy; BENCH holds flags of the latter
 	tools/system-packages $(PROGRAMS)

@@ -8,75 +8,9 @@ import (
 	"portolan/trace"
 )
 
-// Connections that the node tracks: probes are sent once more, and whoever got one
-// sends an answer. The kernel judges what trace says of them with the connections
-// listed, and of an answer also what it foresaw when it was asked about the probe.
-
-// again is a probe of the same connection.
-func (r *round) again(f *finding) (probe, bool) {
-	p := f.probe
-	switch {
-	case p.proto == netfilter.ICMP || p.proto == netfilter.ICMPv6:
-		return p, false // trace.Flow does not tell echo requests apart
-	case p.proto == netfilter.TCP && f.fact.verdict == trace.Input:
-		return p, false // the node has reset it
-	case f.strays():
-		return p, false
-	}
-	p.id = firstID + nextID*r.made
-	r.made++
-	return p, true
-}
-
-// strays tells whether a masqueraded packet may leave by different interfaces on its
-// way to one destination, when routing by mark goes by chance. Of a connection that
-// was masqueraded for another interface the kernel drops the next packet, and from a
-// list of connections nobody can tell.
-func (f *finding) strays() bool {
-	if f.outcome == nil || !f.outcome.Masquerade {
-		return false
-	}
-	for _, o := range f.answer.Outcomes {
-		if o.Dst == f.outcome.Dst && o.Hops[len(o.Hops)-1].Out != f.outcome.Hops[len(f.outcome.Hops)-1].Out {
-			return true
-		}
-	}
-	return false
-}
-
-// repeat sends probes again and judges them.
-func (r *round) repeat(ctx context.Context, findings []*finding) ([]*finding, error) {
-	var probes []probe
-	for _, f := range findings {
-		if p, ok := r.again(f); ok && len(probes) < batchSize/2 {
-			probes = append(probes, p)
-		}
-	}
-	b, err := r.tracking(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out, err := r.batch(b, probes)
-	for _, f := range out {
-		f.known = true
-	}
-	return out, err
-}
-
-// tracking is the bench with the connections as they are now.
-func (r *round) tracking(ctx context.Context) (*bench, error) {
-	var host *netfilter.Host
-	err := r.w.node.Do(func() (err error) {
-		host, err = live.Read(ctx, live.Options{})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	b := newBench(newRuleset(host, r.w.variant, r.w.devices))
-	b.remember = r.bench.remember
-	return b, nil
-}
+// Answers: whoever got a probe sends one back, and the kernel judges what trace says
+// of it, once as the answer to the probe and once as a packet of a connection that
+// the node tracks.
 
 // answer is the packet that answers a probe, if somebody can send one.
 func (r *round) answer(f *finding) (probe, bool) {
@@ -131,16 +65,22 @@ func (r *round) answers(ctx context.Context, findings []*finding) ([]*finding, e
 			asked[p.id] = f
 		}
 	}
-	b, err := r.tracking(ctx)
+	var host *netfilter.Host
+	err := r.w.node.Do(func() (err error) {
+		host, err = live.Read(ctx, live.Options{})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	b := newBench(newRuleset(host, r.w.variant, r.w.devices))
+	b.remember = r.bench.remember
 	out, err := r.batch(b, probes)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range out {
-		f.known = true
+		f.answers = true
 		r.compareReply(f, asked[f.probe.id])
 	}
 	return out, nil

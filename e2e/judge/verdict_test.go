@@ -29,7 +29,7 @@ type finding struct {
 	answer  trace.Answer
 	outcome *trace.Outcome // the one that the kernel took, nil if there is none
 	diffs   []string
-	known   bool // the node has seen a packet of its connection before
+	answers bool // it answers a probe
 }
 
 func (f *finding) differ(format string, args ...any) {

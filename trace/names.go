@@ -148,6 +148,9 @@ func (t *Tracer) describe(o *Outcome) {
 			o.Service = found
 		}
 	}
+	if o.Service == "" {
+		o.Service = t.frontendOf(o)
+	}
 	o.Reason = t.reason(o)
 }
 

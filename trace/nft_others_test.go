@@ -1,10 +1,12 @@
 package trace_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"portolan/netfilter/detect"
+	"portolan/trace"
 )
 
 // othersNode has the interfaces of several pod networks.
@@ -66,6 +68,20 @@ func TestDataMapShares(t *testing.T) {
 		ends, _ := outcomes(t, h, "ip kp", f)
 		if n := strings.Count(ends, "1/10 forward"); n != 10 {
 			t.Errorf("%s: %s", f, ends)
+		}
+	}
+}
+
+// Chains that all Services share do not name one; the addresses of Services do.
+func TestServiceFrontends(t *testing.T) {
+	h := hostOf(t, detect.Options{}, nftFile(t, "datamap.nft"), othersNode)
+	names := trace.ServiceFrontends("default/web:http", "tcp", []netip.AddrPort{netip.MustParseAddrPort("10.96.0.12:80")}, 30080)
+	tr := trace.New(h, trace.Options{Names: names})
+	for f, want := range map[string]string{
+		"10.128.0.9 10.96.0.12:80 in=eth0": "default/web:http", "172.22.7.200 172.22.7.89:30080": "default/web:http", "10.128.0.9 10.96.0.10:80 in=eth0": "", "10.128.0.9 10.96.0.12:80 udp in=eth0": "",
+	} {
+		if got := tr.Trace(flow(t, f)).Outcomes[0].Service; got != want {
+			t.Errorf("%s: %q, want %q", f, got, want)
 		}
 	}
 }

@@ -253,7 +253,9 @@ func (r *run) rewrite(e *effect, s netfilter.Rewrite, later []netfilter.Statemen
 	}
 	f = r.translate(e.chain, e.number, e.rule, t)
 	e.stepped = true
-	e.does(ActCount, "") // the step says the rest
+	if e.act == ActMark {
+		e.say("mark is now " + e.target)
+	}
 	return true, f
 }
 

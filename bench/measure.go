@@ -139,7 +139,7 @@ func (m *measurement) loadAndChange(ctx context.Context, began time.Time) error 
 	if err := m.forgetFlows(ctx); err != nil {
 		return err
 	}
-	if err := m.rest(ctx, 2*time.Second); err != nil { // the other family, and what follows the first sync
+	if err := m.calm(ctx); err != nil {
 		return err
 	}
 	if err := m.changeSpaced(ctx); err != nil {
@@ -171,6 +171,29 @@ func (m *measurement) changeSpaced(ctx context.Context) error {
 		m.got.add(changeSync, milliseconds(now.partialTime-synced.partialTime)/float64(n))
 	}
 	return err
+}
+
+// calm waits until the product has done what follows a first sync, the other
+// family and collecting garbage among it, so that changes are not charged for it.
+func (m *measurement) calm(ctx context.Context) error {
+	const look, busy = time.Second, 10 * time.Millisecond // of a look
+	for range 15 {
+		before, err := readCPU(m.running.pid())
+		if err != nil {
+			return err
+		}
+		if err := m.rest(ctx, look); err != nil {
+			return err
+		}
+		after, err := readCPU(m.running.pid())
+		if err != nil {
+			return err
+		}
+		if after.since(before).total() < busy {
+			return nil
+		}
+	}
+	return nil // it never is; so be it
 }
 
 // again stops the product, starts it with the short minSyncPeriod where nothing

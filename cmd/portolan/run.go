@@ -41,6 +41,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	health := healthcheck.NewHealth(2*c.SyncPeriod, familiesOf(families))
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
+	takeOver := newTakeover(ctx, c, log)
 	var again sync.Once
 	options := pace(c, log)
 	options.Queued = func(f service.Family) {
@@ -48,6 +49,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 		counts.Queued(f)
 	}
 	options.Synced = func(r agent.Result) {
+		takeOver(r)
 		health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
 		counts.Synced(r)
 		ports.update(r)

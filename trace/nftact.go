@@ -253,9 +253,7 @@ func (r *run) rewrite(e *effect, s netfilter.Rewrite, later []netfilter.Statemen
 	}
 	f = r.translate(e.chain, e.number, e.rule, t)
 	e.stepped = true
-	if e.act == ActMark {
-		e.say("mark is now " + e.target)
-	}
+	e.does(ActCount, "") // the step says the rest
 	return true, f
 }
 

@@ -39,6 +39,8 @@ func (r *run) draw(result func() string, exprs ...netfilter.Expr) {
 	}
 	rep := r.o.chosen(func() (weights []int, reps []uint32) {
 		seen := map[string]int{}
+		note := *r.note
+		defer func() { *r.note = note }() // it is about the number that is drawn
 		for n := range uint32(total) {
 			r.set(mods, n)
 			k := result()

@@ -62,8 +62,11 @@ func (e *effect) does(a Action, target string) {
 		e.say(target)
 		return
 	}
-	if e.act == ActMark && a != ActMark {
+	switch {
+	case e.act == ActMark && a != ActMark:
 		e.say("mark is now " + e.target)
+	case e.act == ActContinue && e.target != "":
+		e.say(e.target)
 	}
 	e.act, e.target = a, target
 }

@@ -102,7 +102,9 @@ func (r *run) noteInterface(dev string) {
 func (r *run) toForward(route netfilter.Route) {
 	p := &r.pkt
 	sameBridge := r.bridgeIn && route.Dev == p.in && r.bridgeNF()
-	if !r.forwardingOn() {
+	// In IPv6 a rewritten frame is bridged even where nothing is forwarded
+	// (seen with Linux 6.18).
+	if bridgedSix := sameBridge && p.dst.Is6(); !bridgedSix && !r.forwardingOn() {
 		return
 	}
 	if sameBridge {

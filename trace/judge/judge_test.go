@@ -211,8 +211,10 @@ type observed struct {
 	n    int
 }
 
-func (g *observed) add(w *world, id uint16) {
-	if wire, pkt, n := w.arrivals(id); n > 0 {
+func (g *observed) add(w *world, id uint16) { g.take(w.arrivals(id)) }
+
+func (g *observed) take(wire int, pkt datagram, n int) {
+	if n > 0 {
 		g.wire, g.pkt, g.n = wire, pkt, g.n+n
 	}
 }
@@ -274,10 +276,19 @@ func (g observed) ends(o *trace.Outcome) string {
 		return ""
 	case g.pkt.src != o.Src || g.pkt.dst != o.Dst || g.pkt.dport != o.DstPort || (o.SrcPort != 0 && g.pkt.sport != o.SrcPort):
 		return "other addresses"
-	case pods[o.Dst.String()] != g.wire:
+	case podWire(o.Dst) != g.wire:
 		return "another wire"
 	}
 	return ""
+}
+
+// podWire is the wire behind which an address is.
+func podWire(a netip.Addr) int {
+	if a.Is6() {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return pods[a.String()]
 }
 
 func names(m map[ruleKey]uint64) []string {

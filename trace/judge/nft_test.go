@@ -27,7 +27,9 @@ var nftCases = flag.Int("nftcases", 120, "packets to send through random rules o
 // kernel's trace events name the rules that applied, one after the other; they
 // must be the steps of one of the outcomes that trace gives, and the packet
 // must come out as it says.
-func TestKernelAgreesOnNFT(t *testing.T) {
+func TestKernelAgreesOnNFT(t *testing.T) { judgeNFT(t, false) }
+
+func judgeNFT(t *testing.T, six bool) {
 	s := *seed
 	if s == 0 {
 		s = uint64(time.Now().UnixNano())
@@ -39,13 +41,18 @@ func TestKernelAgreesOnNFT(t *testing.T) {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_default_ttl", []byte("77"), 0); err != nil {
 		t.Skipf("setting the TTL: %v", err)
 	}
-	j := &nftJudge{w: w, m: newMonitor(t), kinds: map[string]int{}}
-	for round := uint64(0); j.sent < *nftCases && !t.Failed(); round++ {
-		j.round(t, s+round, min(6, *nftCases-j.sent))
+	j := &nftJudge{w: w, m: newMonitor(t), kinds: map[string]int{}, six: six}
+	cases := *nftCases
+	if six {
+		j.wires6, j.local6 = w.addSix()
+		cases = (cases + 1) / 2
+	}
+	for round := uint64(0); j.sent < cases && !t.Failed(); round++ {
+		j.round(t, s+round, min(6, cases-j.sent))
 	}
 	t.Logf("%d packets, first seed %d, %d refused rules, kinds %v", j.sent, s, j.refused, j.kinds)
 	for _, kind := range []string{"DNAT", "SNAT", "drop", "reject", "forward", "one outcome", "vmap", "mark", "10 rules"} {
-		if *nftCases >= 500 && j.kinds[kind]*100 < 3*j.sent {
+		if cases >= 500 && j.kinds[kind]*100 < 3*j.sent {
 			t.Errorf("%s in %d of %d packets, less than 3 %%", kind, j.kinds[kind], j.sent)
 		}
 	}
@@ -58,6 +65,10 @@ type nftJudge struct {
 	refused int
 	port    uint16
 	kinds   map[string]int
+
+	six    bool // in IPv6
+	wires6 [3]*wire
+	local6 int
 }
 
 // round loads one ruleset and sends some packets.
@@ -66,13 +77,17 @@ func (j *nftJudge) round(t *testing.T, seed uint64, n int) {
 	p := generateNFT(r)
 	tables := ""
 	before := chance(r, 50)
-	if chance(r, 33) {
+	if chance(r, 33) && !j.six {
 		// iptables-nft beside it, registered before or after.
 		ip := generate(r)
 		tables = ip.text()
 		p.shots.targets, p.shots.nodePort = append(p.shots.targets, ip.targets...), append(p.shots.nodePort, ip.nodePort...)
 	}
-	text := j.load(t, p.text(), tables, before)
+	rules := p.text()
+	if j.six {
+		rules = sixText(rules)
+	}
+	text := j.load(t, rules, tables, before)
 	forward, bridge, rp := "1", "1", "0"
 	switch r.IntN(12) {
 	case 0:
@@ -82,7 +97,11 @@ func (j *nftJudge) round(t *testing.T, seed uint64, n int) {
 	case 2:
 		rp = "1"
 	}
-	for file, v := range map[string]string{"ipv4/ip_forward": forward, "bridge/bridge-nf-call-iptables": bridge, "ipv4/conf/eth0/rp_filter": rp} {
+	sysctls := map[string]string{"ipv4/ip_forward": forward, "bridge/bridge-nf-call-iptables": bridge, "ipv4/conf/eth0/rp_filter": rp}
+	if j.six {
+		sysctls = map[string]string{"ipv6/conf/all/forwarding": forward, "bridge/bridge-nf-call-ip6tables": bridge}
+	}
+	for file, v := range sysctls {
 		if err := os.WriteFile("/proc/sys/net/"+file, []byte(v), 0); err != nil {
 			t.Skipf("setting %s: %v", file, err)
 		}
@@ -182,6 +201,11 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 			d.flags = netfilter.RST
 		}
 	}
+	send, arrivals := j.w.send, j.w.arrivals
+	if j.six {
+		d.src, d.dst = six(notLoopback(d.src)), six(notLoopback(d.dst))
+		send, arrivals = j.sendSix, j.arrivalsSix
+	}
 	root := uint32(0)
 	f := trace.Flow{Src: d.src, Dst: d.dst, SrcPort: d.sport, DstPort: d.dport, Proto: d.proto, TCPFlags: d.flags, Invalid: s.invalid, Local: s.wire < 0, UID: &root}
 	if s.wire == 0 {
@@ -196,7 +220,7 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 	}
 	j.m.drain(t, 0)
 	lost := slices.ContainsFunc(a.Outcomes, func(o trace.Outcome) bool { return o.Verdict.Lost() })
-	if err := j.w.send(s.wire, d, to); err != nil && !lost {
+	if err := send(s.wire, d, to); err != nil && !lost {
 		t.Errorf("seed %d: %+v: sending: %v", seed, s, err)
 		return
 	}
@@ -207,7 +231,7 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 		more := j.m.drain(t, 20)
 		ran = append(ran, more...)
 		before := got.n
-		got.add(j.w, d.id)
+		got.take(arrivals(d.id))
 		if len(more) > 0 || got.n != before {
 			quiet = 0
 			continue
@@ -230,6 +254,15 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 	}
 }
 
+// notLoopback is the node's address for 127.0.0.1, which has no counterpart
+// that packets to others may come from.
+func notLoopback(a netip.Addr) netip.Addr {
+	if a.IsLoopback() {
+		return netip.MustParseAddr(nodeAddr)
+	}
+	return a
+}
+
 // texts writes the first rules in which the kernel and trace differ.
 func texts(h *netfilter.Host, ran, said []nftRule) string {
 	for i := range max(len(ran), len(said)) {
@@ -244,6 +277,9 @@ func texts(h *netfilter.Host, ran, said []nftRule) string {
 			}
 			r := rules[i]
 			tab := h.Table(netfilter.IPv4, netfilter.Native, r.table)
+			if strings.HasPrefix(r.table, "ip6 ") {
+				tab = h.Table(netfilter.IPv6, netfilter.Native, r.table)
+			}
 			if tab == nil {
 				tab = h.Table(netfilter.IPv4, netfilter.NFT, strings.TrimPrefix(r.table, "ip "))
 			}

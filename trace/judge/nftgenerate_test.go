@@ -29,11 +29,11 @@ var nftHooks = []struct {
 const traced = `table inet judge {
 	chain pre {
 		type filter hook prerouting priority -500; policy accept;
-		ip ttl != 77 meta nftrace set 1
+		meta l4proto { tcp, udp } ip ttl != 77 meta nftrace set 1
 	}
 	chain out {
 		type filter hook output priority -500; policy accept;
-		ip ttl != 77 meta nftrace set 1
+		meta l4proto { tcp, udp } ip ttl != 77 meta nftrace set 1
 	}
 	chain last {
 		type filter hook input priority 290; policy accept;

@@ -24,8 +24,9 @@ import (
 type world struct {
 	t     *testing.T
 	node  netns.NsHandle
-	wires [3]*wire // outside, pod one, pod two
-	local int      // raw socket of the node
+	far   netns.NsHandle // of the far ends of the wires
+	wires [3]*wire       // outside, pod one, pod two
+	local int            // raw socket of the node
 }
 
 // wire is the far end of one of the node's interfaces.
@@ -72,7 +73,7 @@ func newWorld(t *testing.T) *world {
 		runtime.UnlockOSThread()
 		t.Skipf("cannot make a network namespace: %v", err)
 	}
-	w := &world{t: t, local: -1}
+	w := &world{t: t, local: -1, far: far}
 	t.Cleanup(func() {
 		for _, x := range w.wires {
 			if x != nil {
@@ -161,11 +162,17 @@ for f in ipv4/conf/*/rp_filter; do echo 0 > $f; done
 
 func openWire(t *testing.T, name string) *wire {
 	t.Helper()
+	return openWireFor(t, name, unix.ETH_P_IP)
+}
+
+// openWireFor takes and gives frames of one protocol.
+func openWireFor(t *testing.T, name string, protocol uint16) *wire {
+	t.Helper()
 	in, err := net.InterfaceByName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := int(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IP)))
+	all := int(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol)))
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, all)
 	if err != nil {
 		t.Fatal(err)

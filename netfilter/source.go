@@ -14,7 +14,7 @@ import (
 // shares the longest prefix, a shortened form of RFC 6724.
 // ok is false when there is none: the kernel then drops the packet.
 func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok bool) {
-	if towards.Is6() && h.has(towards) {
+	if towards.Is6() && h.Has(towards) {
 		return towards, true
 	}
 	if in := h.Interface(dev); in != nil {
@@ -30,14 +30,21 @@ func (h *Host) SourceAddr(dev string, towards netip.Addr) (addr netip.Addr, ok b
 	return netip.Addr{}, false
 }
 
-// has tells whether an interface has an address.
-func (h *Host) has(a netip.Addr) bool {
+// Has tells whether an interface of the host has an address.
+func (h *Host) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(h.Interfaces, func(in Interfaced) bool { return in.Has(a) })
 }
 
 // Has tells whether the interface has an address.
 func (in *Interfaced) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(in.Addresses, func(own InterfaceAddress) bool { return own.Prefix.Addr() == a })
+}
+
+// HasFamily tells whether the interface has an address that MASQUERADE may give.
+func (in *Interfaced) HasFamily(f Family) bool {
+	return slices.ContainsFunc(in.Addresses, func(own InterfaceAddress) bool {
+		return FamilyOf(own.Prefix.Addr()) == f && !own.Narrow && !own.Prefix.Addr().IsLoopback()
+	})
 }
 
 func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {

@@ -159,3 +159,23 @@ func TestJudgedAnswerToOwnAddress(t *testing.T) {
 		t.Errorf("%+v, want it delivered here from %v", r, f.Dst)
 	}
 }
+
+// A connection that was masqueraded for eth0 may not leave by eth1.
+func TestJudgedStrayed(t *testing.T) {
+	entry := "\x00tcp 6 99 SYN_SENT src=192.0.2.9 dst=203.0.113.5 sport=40000 dport=80 [UNREPLIED] src=198.51.100.9 dst=192.0.2.1 sport=80 dport=40000"
+	for _, c := range []struct {
+		rule string
+		want trace.Verdict
+		sure bool
+	}{
+		{"-A POSTROUTING -j MASQUERADE", trace.Dropped, true},
+		{"-A POSTROUTING -j SNAT --to-source 192.0.2.1", trace.Forwarded, true},
+		{"-A POSTROUTING -j SNAT --to-source 192.0.2.1\n-A POSTROUTING -j MASQUERADE", trace.Dropped, false},
+	} {
+		texts := append([]string{"*nat\n" + c.rule + "\nCOMMIT\n"}, strings.Split(dual+entry, "\x00")...)
+		a := trace.New(hostOf(t, detect.Options{}, texts...), trace.Options{}).Trace(packet("192.0.2.9", "203.0.113.5", 80, nil))
+		if o := a.Outcomes[0]; o.Verdict != c.want || a.Certain() != c.sure {
+			t.Errorf("%s: %v, certain %t: %s", c.rule, o.Verdict, a.Certain(), o.Reason)
+		}
+	}
+}

@@ -99,10 +99,9 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 		p.dst, p.dport = e.Orig.Src, e.Orig.SrcPort
 	case !dst && !r.ct.reply && r.ct.snat:
 		p.src, p.sport = e.Reply.Dst, e.Reply.DstPort
-		if in := r.t.host.Interface(p.out); in != nil && !in.Has(p.src) {
-			// What MASQUERADE gave is bound to an interface: the kernel drops the packet, and
-			// the entry, when it leaves by another. A list of connections does not tell.
-			r.assumed.add("the connection got its source " + p.src.String() + " by SNAT, or is masqueraded for packets that leave by " + p.out)
+		if r.strayed() {
+			r.end(Dropped, "the connection was masqueraded as "+p.src.String()+" for another interface than "+p.out+": the kernel drops the packet and forgets the connection")
+			return false
 		}
 	case !dst && r.ct.reply && r.ct.dnat:
 		p.src, p.sport = e.Orig.Dst, e.Orig.DstPort
@@ -111,6 +110,34 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 		return r.routeOut("the destination changed")
 	}
 	return true
+}
+
+// strayed reports whether a connection's source came from MASQUERADE for another
+// interface than the one the packet leaves by: it is an address of another interface,
+// and for this one MASQUERADE would have given one of its own. Where a rule gives the
+// very address by SNAT, it may have been that.
+func (r *run) strayed() bool {
+	p := &r.pkt
+	if in := r.t.host.Interface(p.out); in == nil || in.Has(p.src) || !r.t.host.Has(p.src) || !in.HasFamily(netfilter.FamilyOf(p.src)) {
+		return false
+	}
+	masquerade, snat := r.t.sourceRules(p.src)
+	return masquerade && (!snat || r.o.unsure("masqueraded", "whether "+p.src.String()+" came from MASQUERADE or from SNAT is not known"))
+}
+
+// sourceRules reports whether some rule masquerades, and whether one gives an address
+// by SNAT or NETMAP.
+func (t *Tracer) sourceRules(a netip.Addr) (masquerade, snat bool) {
+	for _, table := range t.host.Tables {
+		for _, c := range table.Chains() {
+			for i := range c.Rules {
+				x, is := c.Rules[i].Target.(netfilter.Translate)
+				masquerade = masquerade || is && x.Kind == netfilter.Masquerade
+				snat = snat || is && (x.Kind == netfilter.SNAT && x.Addrs.Contains(a) || x.Kind == netfilter.NetMap)
+			}
+		}
+	}
+	return masquerade, snat
 }
 
 // translate carries out a NAT target and records the step.

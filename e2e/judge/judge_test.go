@@ -95,6 +95,11 @@ func judgeRound(t *testing.T, v lab.Variant, seed uint64, table *tally) {
 		}
 		book(last)
 	}
+	again, err := r.repeat(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book(again, kindAgain)
 	answers, err := r.answers(t.Context(), last)
 	if err != nil {
 		t.Fatal(err)
@@ -116,10 +121,11 @@ const (
 	kindForeign   = "foreign chain"
 	kindMark      = "foreign mark"
 	kindLocal     = "policy Local"
+	kindAgain     = "second packet"
 	kindAnswer    = "answer"
 )
 
-var kinds = []string{kindDNAT, kindHairpin, kindDrop, kindReject, kindLocalhost, kindInvalid, kindForeign, kindMark, kindLocal, kindAnswer}
+var kinds = []string{kindDNAT, kindHairpin, kindDrop, kindReject, kindLocalhost, kindInvalid, kindForeign, kindMark, kindLocal, kindAgain, kindAnswer}
 
 // kinds tells what a case was, by what the kernel did.
 func (r *round) kinds(f *finding) (out []string) {
@@ -136,7 +142,7 @@ func (r *round) kinds(f *finding) (out []string) {
 	add(kindReject, k.verdict == trace.Rejected)
 	add(kindLocalhost, p.dst.IsLoopback())
 	begins := p.flags == netfilter.SYN || r.loose && p.flags&^netfilter.PSH == netfilter.ACK
-	add(kindInvalid, p.proto == netfilter.TCP && !begins && !f.answers)
+	add(kindInvalid, p.proto == netfilter.TCP && !begins && !f.known)
 	add(kindLocal, p.policyLocal)
 	foreign, mark := false, false
 	for _, m := range f.way {

@@ -8,9 +8,57 @@ import (
 	"portolan/trace"
 )
 
-// Answers: whoever got a probe sends one back, and the kernel judges what trace says
-// of it, once as the answer to the probe and once as a packet of a connection that
-// the node tracks.
+// Connections that the node tracks: probes are sent once more, and whoever got one
+// sends an answer. The kernel judges what trace says of them with the connections
+// listed, and of an answer also what it foresaw when it was asked about the probe.
+
+// again is a probe of the same connection.
+func (r *round) again(f *finding) (probe, bool) {
+	p := f.probe
+	switch {
+	case p.proto == netfilter.ICMP || p.proto == netfilter.ICMPv6:
+		return p, false // trace.Flow does not tell echo requests apart
+	case p.proto == netfilter.TCP && f.fact.verdict == trace.Input:
+		return p, false // the node has reset it
+	}
+	p.id = firstID + nextID*r.made
+	r.made++
+	return p, true
+}
+
+// repeat sends probes again and judges them.
+func (r *round) repeat(ctx context.Context, findings []*finding) ([]*finding, error) {
+	var probes []probe
+	for _, f := range findings {
+		if p, ok := r.again(f); ok && len(probes) < batchSize/2 {
+			probes = append(probes, p)
+		}
+	}
+	b, err := r.tracking(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.batch(b, probes)
+	for _, f := range out {
+		f.known = true
+	}
+	return out, err
+}
+
+// tracking is the bench with the connections as they are now.
+func (r *round) tracking(ctx context.Context) (*bench, error) {
+	var host *netfilter.Host
+	err := r.w.node.Do(func() (err error) {
+		host, err = live.Read(ctx, live.Options{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := newBench(newRuleset(host, r.w.variant, r.w.devices))
+	b.remember = r.bench.remember
+	return b, nil
+}
 
 // answer is the packet that answers a probe, if somebody can send one.
 func (r *round) answer(f *finding) (probe, bool) {
@@ -65,22 +113,16 @@ func (r *round) answers(ctx context.Context, findings []*finding) ([]*finding, e
 			asked[p.id] = f
 		}
 	}
-	var host *netfilter.Host
-	err := r.w.node.Do(func() (err error) {
-		host, err = live.Read(ctx, live.Options{})
-		return err
-	})
+	b, err := r.tracking(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b := newBench(newRuleset(host, r.w.variant, r.w.devices))
-	b.remember = r.bench.remember
 	out, err := r.batch(b, probes)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range out {
-		f.answers = true
+		f.known = true
 		r.compareReply(f, asked[f.probe.id])
 	}
 	return out, nil

@@ -29,7 +29,7 @@ type finding struct {
 	answer  trace.Answer
 	outcome *trace.Outcome // the one that the kernel took, nil if there is none
 	diffs   []string
-	answers bool // it answers a probe
+	known   bool // the node has seen a packet of its connection before
 }
 
 func (f *finding) differ(format string, args ...any) {

@@ -191,7 +191,7 @@ func (g generator) nat(s *sheet, hook netfilter.Hook) string {
 			fmt.Sprintf("-j DNAT --to-destination %s-%s", s.pod(1), s.pod(4)), fmt.Sprintf("-p udp -j DNAT --to-destination %s-%d", s.to(s.pod(1), 8080), 8090),
 			"-p tcp -j REDIRECT --to-ports 8080", "-j REDIRECT", "-j MARK --or-mark 0x4000")
 	case netfilter.Postrouting:
-		return one(g, "-j MASQUERADE", "-p tcp -j MASQUERADE --to-ports 40000-41000", "-j SNAT --to-source "+s.v("192.0.2.11", "2001:db8::11"),
+		return one(g, "-j MASQUERADE", "-p tcp -j MASQUERADE --to-ports 40000-41000", "-j SNAT --to-source "+s.v("192.0.2.76", "2001:db8::76"),
 			fmt.Sprintf("-j SNAT --to-source %s-%s", s.v("192.0.2.77", "2001:db8::77"), s.v("192.0.2.80", "2001:db8::7a")), "-j MARK --or-mark 0x4000")
 	}
 	return "-j SNAT --to-source " + s.v("192.0.2.99", "2001:db8::99")

@@ -77,8 +77,10 @@ func (r *plain) decide(t target, p probe) decided {
 	d.route = t.Route(d.class)
 	switch {
 	case t.Kind == service.NodePort && !r.selects(p.dst):
-		// Rules for what cannot be answered stand for all local addresses.
-		d.passed = d.route.Verdict == service.Forward && t.Route(service.FromOutside).Verdict == service.Forward
+		// What an outside client is not answered is refused or dropped at all local
+		// addresses, also where the NodePort does not answer.
+		d.route = t.Route(service.FromOutside)
+		d.passed = d.route.Verdict == service.Forward
 	case d.route.Verdict != service.Reject && !t.admits(p.src):
 		d.route = service.Route{Verdict: service.Drop, Reason: "the source ranges do not contain " + p.src.String()}
 	}

@@ -196,7 +196,7 @@ func (r *plain) happened(d decided, k fact) string {
 		if !r.w.owns(k.src) {
 			return fmt.Sprintf("%v, want a source of the node", k)
 		}
-	case k.src != d.probe.src || k.sport != d.probe.sport:
+	case k.src != d.probe.src:
 		return fmt.Sprintf("%v, want the client's source", k)
 	}
 	return ""

@@ -56,7 +56,7 @@ func (r *round) tracking(ctx context.Context) (*bench, error) {
 		return nil, err
 	}
 	b := newBench(newRuleset(host, r.w.variant, r.w.devices))
-	b.remember = r.bench.remember
+	b.remember, b.taken = r.bench.remember, r.bench.taken
 	return b, nil
 }
 

@@ -70,6 +70,8 @@ var judgedCases = []judged{
 	{name: "but not with rp_filter", host: dual + "\x00net.ipv4.conf.all.route_localnet = 1\nnet.ipv4.conf.eth0.rp_filter = 2\n", flow: packet("127.0.0.2", "192.0.2.1", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Dropped},
 	{name: "a route that refuses does so whatever the source is", host: dual + "\x00prohibit 203.0.113.0/24\n", flow: packet("192.0.2.1", "203.0.113.9", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Rejected},
 	{name: "a forged source is dropped", host: dual, flow: packet("192.0.2.1", "198.51.100.9", 80, func(f *trace.Flow) { f.In = "eth0" }), verdict: trace.Dropped},
+	{name: "TTL changes what the host forwards", rules: "*mangle\n-A PREROUTING -j TTL --ttl-set 64\nCOMMIT\n", flow: packet("192.0.2.9", "198.51.100.9", 80, func(f *trace.Flow) { f.TTL = 1 }), verdict: trace.Forwarded},
+	{name: "HL too", rules: six + "*mangle\n-A PREROUTING -j HL --hl-dec 63\nCOMMIT\n", flow: packet("2001:db8::9", "2001:db8:1::9", 80, nil), verdict: trace.Dropped},
 }
 
 func TestJudged(t *testing.T) {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"portolan/netfilter"
@@ -49,6 +50,9 @@ func (r *run) target(c *netfilter.Chain, n int, rule *netfilter.Rule) fate {
 		r.step(c, n, rule, ActContinue, t.Kind, "")
 	case netfilter.Note:
 		r.step(c, n, rule, ActContinue, t.Name, "")
+		if t.Name == "TTL" || t.Name == "HL" {
+			p.ttl = newTTL(t.Text, p.ttl)
+		}
 	case netfilter.SetChange:
 		r.step(c, n, rule, ActContinue, "SET", "")
 	case netfilter.Unknown:
@@ -57,6 +61,23 @@ func (r *run) target(c *netfilter.Chain, n int, rule *netfilter.Rule) fate {
 		panic(fmt.Sprintf("trace: no meaning for target %T", t))
 	}
 	return goOn
+}
+
+// newTTL is what the options of TTL (--ttl-set, --ttl-inc, --ttl-dec) and HL make of
+// a packet's TTL; it stays between 0 and 255.
+func newTTL(options string, ttl int) int {
+	op, number, _ := strings.Cut(strings.TrimSpace(options), " ")
+	n, err := strconv.Atoi(strings.TrimSpace(number))
+	switch {
+	case err != nil:
+	case strings.HasSuffix(op, "-set"):
+		ttl = n
+	case strings.HasSuffix(op, "-inc"):
+		ttl += n
+	case strings.HasSuffix(op, "-dec"):
+		ttl -= n
+	}
+	return min(max(ttl, 0), 255)
 }
 
 // ruleReason names a deciding rule: table, chain, number, and its comment.

@@ -58,7 +58,8 @@ type Route struct {
 	Endpoints []Endpoint // empty unless Verdict is Forward
 	// Masquerade tells whether the endpoint sees an address of this node
 	// instead of the client's. An endpoint that reaches itself is always
-	// masqueraded (hairpin), whatever this says.
+	// masqueraded (hairpin), whatever this says. One in the network of this node
+	// sees the client all the same: what is delivered here is never masqueraded.
 	Masquerade bool
 	Reason     string // the decision in words
 }
@@ -74,7 +75,7 @@ type Frontend struct {
 	Port     uint16
 	Affinity time.Duration // 0 for none
 	// SourceRanges limit who is answered (LoadBalancer IPs only); others are
-	// dropped, whatever the Route says. Nil means everybody. They are the ranges
+	// dropped where the Route forwards. Nil means everybody. They are the ranges
 	// of the Service in its order and, when one of them contains this node's
 	// address, all its load balancer addresses of the family, since what this
 	// node sends to one of them may carry it as source (kube-proxy 4.5).

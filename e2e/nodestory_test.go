@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -13,12 +14,52 @@ func TestNodeStories(t *testing.T) {
 		s.zones["node2"] = "elsewhere"
 		s.args = []string{"--detect-local-mode", "NodeCIDR"}
 		c := newChanger(t, b, s)
-		story := nodeStory(c)
-		if err := c.run(story); err != nil {
-			t.Errorf("%s: %v", b.Name(), err)
+		steps := 0
+		for _, story := range []sequence{nodeStory(c), serviceCIDRStory(b.mode)} {
+			if err := c.run(story); err != nil {
+				t.Errorf("%s: %v", b.Name(), err)
+			}
+			steps += len(story.steps)
 		}
-		c.count("changes", len(story.steps))
+		c.count("changes", steps)
 	})
+}
+
+// serviceCIDRStory: where the networks of Services are known, nftables mode drops
+// what goes to none of them. What a Service answers for is answered all the time.
+func serviceCIDRStory(mode string) sequence {
+	dropped := "unreachable"
+	if mode == "nftables" {
+		dropped = "timeout"
+	}
+	cidrs := func(list ...string) []byte {
+		text := ""
+		for i, c := range list {
+			text += fmt.Sprintf("---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: c%d}\nspec: {cidrs: [%s]}\n", i, c)
+		}
+		return []byte(text + string(nothing))
+	}
+	const here, away = "answered a,x", "unreachable"
+	services := []manifest{web("clusterip", "a", "x")}
+	with := func(what string, extra []byte, outcomes ...string) step {
+		return step{what: what, services: services, extra: extra, want: append([]string{here, here}, outcomes...)}
+	}
+	first := with("made", cidrs(), away, away, away)
+	first.chains = "services SVC:web SEP:web:a SEP:web:x"
+	return sequence{
+		name: "networks of Services",
+		probes: []*probe{call("pod:visitor", "tcp", "10.96.3.10:80"), call("node1", "tcp", "[fd00:96::30a]:80"),
+			call("pod:visitor", "udp", "10.96.5.1:53"), call("node1", "udp", "[fd00:96::505]:53"), call("client", "udp", "10.96.6.1:53")},
+		before: everywhere(5, "unreachable"),
+		steps: []step{
+			first,
+			with("known", cidrs(`10.96.0.0/16, "fd00:96::/112"`), dropped, dropped, dropped),
+			with("another one", cidrs("10.96.0.0/22", "10.96.6.0/24"), away, away, dropped),
+			with("one more", cidrs("10.96.0.0/22", "10.96.6.0/24", `"fd00:96::/112"`), away, dropped, dropped),
+			with("one less", cidrs("10.96.0.0/22"), away, away, away),
+			with("not known", cidrs(), away, away, away),
+		},
+	}
 }
 
 func nodeStory(c *changer) sequence {

@@ -15,6 +15,7 @@ import (
 	"portolan/netfilter"
 	"portolan/netfilter/hostfile"
 	"portolan/netfilter/iptsave"
+	"portolan/netfilter/nfttext"
 	"portolan/service"
 	"portolan/trace"
 )
@@ -26,24 +27,26 @@ import (
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
-	for _, s := range readScenarios(t) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			o := newOffline(t, s, program)
-			ran, ways := 0, 0
-			for _, f := range s.flows {
-				if f.only != "" && f.only != "iptables" {
-					continue
+	for _, mode := range cellModes {
+		for _, s := range readScenarios(t) {
+			t.Run(mode+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				o := newOffline(t, s, program, mode)
+				ran, ways := 0, 0
+				for _, f := range s.flows {
+					if f.only != "" && f.only != mode {
+						continue
+					}
+					ran++
+					n, err := o.check(f)
+					if err != nil {
+						t.Errorf("%s\n\t%v", f.line, err)
+					}
+					ways += n
 				}
-				ran++
-				n, err := o.check(f)
-				if err != nil {
-					t.Errorf("%s\n\t%v", f.line, err)
-				}
-				ways += n
-			}
-			did.add("offline", count{scenarios: 1, flows: ran, tries: ways})
-		})
+				did.add("offline", count{scenarios: 1, flows: ran, tries: ways})
+			})
+		}
 	}
 }
 
@@ -63,6 +66,7 @@ func offlineBinary(t *testing.T) string {
 // offline is a scenario on paper.
 type offline struct {
 	scenario
+	mode  string
 	nodes map[string]*paperNode
 	pods  map[netip.Addr]lab.PodSpec
 }
@@ -75,13 +79,13 @@ type paperNode struct {
 	model  *service.Snapshot
 }
 
-func newOffline(t *testing.T, s scenario, program string) *offline {
+func newOffline(t *testing.T, s scenario, program, mode string) *offline {
 	t.Helper()
 	dir := t.TempDir()
 	if err := writeManifests(dir, map[string][]byte{"services.yaml": s.manifests, "nodes.yaml": s.nodeManifests()}); err != nil {
 		t.Fatal(err)
 	}
-	o := &offline{scenario: s, nodes: map[string]*paperNode{}, pods: map[netip.Addr]lab.PodSpec{}}
+	o := &offline{scenario: s, mode: mode, nodes: map[string]*paperNode{}, pods: map[netip.Addr]lab.PodSpec{}}
 	for _, p := range s.topology.Pods {
 		for _, a := range p.Addrs {
 			o.pods[a] = p
@@ -92,7 +96,7 @@ func newOffline(t *testing.T, s scenario, program string) *offline {
 		for _, p := range spec.Pods {
 			n.bridge = append(n.bridge, p.Masked().Addr().Next())
 		}
-		args := append([]string{"--manifests", dir, "--hostname-override", spec.Name, "--cluster-cidr", clusterCIDR()}, s.args...)
+		args := append([]string{"--manifests", dir, "--hostname-override", spec.Name, "--cluster-cidr", clusterCIDR(), "--proxy-mode", mode}, s.args...)
 		model, localhost, err := paperModel(t.Context(), args, n.addresses())
 		if err != nil {
 			t.Fatal(err)
@@ -182,6 +186,14 @@ func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string
 		}
 		if err != nil {
 			return nil, fmt.Errorf("plan for %s: %w\n%s", n.spec.Name, err, text)
+		}
+		if o.mode == "nftables" {
+			d, err := nfttext.Parse("plan of "+n.spec.Name, string(text))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, d.Tables...)
+			continue
 		}
 		d, err := iptsave.Parse("plan of "+n.spec.Name, string(text), iptsave.Options{Family: family})
 		if err != nil {

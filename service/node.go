@@ -18,6 +18,9 @@ type Node struct {
 	// MasqueradeAll masquerades everything sent to a cluster IP.
 	MasqueradeAll bool
 	NodePorts     NodePortAddresses
+	// ServiceCIDRs are the networks that cluster IPs come from, sorted, without
+	// duplicates; empty when they are not known. Both families.
+	ServiceCIDRs []netip.Prefix
 	// LargeCluster is set above LargeClusterOn endpoints and cleared below
 	// LargeClusterOff; comments on endpoint rules are left out then.
 	LargeCluster bool
@@ -38,7 +41,7 @@ const (
 func (n Node) Equal(o Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && slices.Equal(n.IPs, o.IPs) &&
 		n.Detector.Equal(o.Detector) && n.MasqueradeAll == o.MasqueradeAll &&
-		n.NodePorts.Equal(o.NodePorts) && n.LargeCluster == o.LargeCluster
+		n.NodePorts.Equal(o.NodePorts) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs) && n.LargeCluster == o.LargeCluster
 }
 
 // IP returns the node's address of the family, and whether it has one.

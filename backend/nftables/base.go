@@ -64,7 +64,8 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	chain(services, w.service+" vmap @"+serviceIPs, here+w.nodePort+" vmap @"+nodePorts)
 	chain(checkSources, w.service+" @"+limited+" "+w.service+" . "+w.ip+" saddr != @"+sources+" drop")
 	chain(checkInput, here+w.nodePort+" vmap @"+noEndpointNodePorts, w.service+" vmap @"+noEndpoints)
-	chain(checkServices, w.service+" vmap @"+noEndpoints, w.ip+" daddr @"+clusterIPs+" reject")
+	chain(checkServices, append([]string{w.service + " vmap @" + noEndpoints, w.ip + " daddr @" + clusterIPs + " reject"},
+		b.unallocated(node)...)...)
 	chain(refuse, "reject")
 	return s.objects()
 }
@@ -84,6 +85,18 @@ func (b *Backend) nodePortAddresses(s *sheet, node service.Node) string {
 		}
 	}
 	return w.ip + " daddr @" + nodePortIPs + " "
+}
+
+// unallocated drops packets to addresses that are for Services, and that no Service
+// has. They are not refused: the Service may be new and not yet known here, and a
+// client that hears nothing tries again.
+func (b *Backend) unallocated(node service.Node) (rules []string) {
+	for _, p := range outermost(node.ServiceCIDRs) {
+		if service.FamilyOf(p.Addr()) == b.options.Family {
+			rules = append(rules, b.words.ip+" daddr "+p.String()+" counter drop")
+		}
+	}
+	return rules
 }
 
 const (

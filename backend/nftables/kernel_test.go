@@ -69,7 +69,8 @@ var families = []family{
 func at(format string, n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, n)) }
 
 func (f family) node() service.Node {
-	return service.Node{Name: "node1", Detector: service.PodDetector{CIDRs: []netip.Prefix{netip.MustParsePrefix(f.podCIDR)}}}
+	return service.Node{Name: "node1", Detector: service.PodDetector{CIDRs: []netip.Prefix{netip.MustParsePrefix(f.podCIDR)}},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}}
 }
 
 // endpoints are n ready ones, every second on this node.

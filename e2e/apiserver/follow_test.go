@@ -51,19 +51,44 @@ func TestFollow(t *testing.T) {
 				return map[string]any{"metadata": map[string]any{"labels": map[string]any{"service.kubernetes.io/service-proxy-name": value}}}
 			}
 			w.call("PATCH", servicesPath+"/other", label("somebody"), nil)
-			w.becomes("10.96.0.18", gone)
+			w.becomes("10.96.0.18", gone(mode))
 			w.call("PATCH", servicesPath+"/other", label(nil), nil)
 			w.answers("10.96.0.18", "c")
 
 			w.call("DELETE", servicesPath+"/other", nil, nil)
-			w.becomes("10.96.0.18", gone)
+			w.becomes("10.96.0.18", gone(mode))
 		})
 	}
 }
 
-// gone is what a caller of an address meets that is nobody's: the way out of the lab
-// says so.
-const gone = lab.Unreachable
+// gone is what a caller of an address meets that is for Services and that none has:
+// the way out of the lab says so, or in nftables mode nobody.
+func gone(mode string) lab.Verdict {
+	if mode == "nftables" {
+		return lab.TimedOut
+	}
+	return lab.Unreachable
+}
+
+// ServiceCIDRs are followed: what goes to an address of one that no Service has is
+// dropped in nftables mode. The first one is the API server's own.
+func TestServiceCIDRs(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	w.start(proxyToken, "--proxy-mode", "nftables", "--hostname-override", "node1").healthy()
+	w.answers(webIP, "a")
+	w.becomes("10.96.0.77", lab.TimedOut)
+	const outside = "198.51.100.77" // the lab's client has a route there by node1
+	w.becomes(outside, lab.Unreachable)
+
+	const path = "/apis/networking.k8s.io/v1/servicecidrs"
+	w.call("POST", path, map[string]any{"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+		"metadata": map[string]any{"name": "more"}, "spec": map[string]any{"cidrs": []string{"198.51.100.0/24"}}}, nil)
+	w.becomes(outside, lab.TimedOut)
+	w.answers(webIP, "a")
+	w.call("DELETE", path+"/more", nil, nil)
+	w.becomes(outside, lab.Unreachable)
+}
 
 // The own Node is followed without a new start.
 func TestNode(t *testing.T) {

@@ -88,7 +88,7 @@ func TestOutages(t *testing.T) {
 	}
 	w.answers(webIP, pods[len(outages)%2])
 	w.cut("-D")
-	w.becomes(webIP, gone)
+	w.becomes(webIP, gone("nftables"))
 }
 
 // A proxy that starts before its API server leaves the rules of the last one alone

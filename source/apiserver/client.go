@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -36,7 +38,7 @@ const (
 // Client reads from an API server. Its methods may be called from several
 // goroutines.
 type Client struct {
-	core, discovery rest.Interface
+	core, discovery, networking rest.Interface
 	// Host is the URL of the API server.
 	Host string
 }
@@ -74,11 +76,11 @@ func (c Connection) place() string {
 	return "in-cluster configuration"
 }
 
-// newClient knows the two groups that a proxy reads and no more: every type of
-// the API costs memory.
+// newClient knows the groups that a proxy reads, and of networking one kind: every
+// type of the API costs memory.
 func newClient(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discovery.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, discovery.AddToScheme, addServiceCIDRs} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("apiserver: types of the API: %w", err)
 		}
@@ -101,6 +103,15 @@ func newClient(config *rest.Config) (*Client, error) {
 	if out.core, err = group("/api", v1.SchemeGroupVersion); err != nil {
 		return nil, err
 	}
-	out.discovery, err = group("/apis", discovery.SchemeGroupVersion)
+	if out.discovery, err = group("/apis", discovery.SchemeGroupVersion); err != nil {
+		return nil, err
+	}
+	out.networking, err = group("/apis", networking.SchemeGroupVersion)
 	return out, err
+}
+
+func addServiceCIDRs(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(networking.SchemeGroupVersion, &networking.ServiceCIDR{}, &networking.ServiceCIDRList{})
+	metav1.AddToGroupVersion(scheme, networking.SchemeGroupVersion)
+	return nil
 }

@@ -45,6 +45,8 @@ func (s *oldServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := map[string]string{"services": "ServiceList", "nodes": "NodeList", "endpointslices": "EndpointSliceList"}[r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]]
 	version := map[bool]string{true: "discovery.k8s.io/v1", false: "v1"}[kind == "EndpointSliceList"]
 	switch {
+	case strings.HasSuffix(r.URL.Path, "/servicecidrs"):
+		answer(404, status(404, metav1.StatusReasonNotFound, "the server could not find the requested resource"))
 	case q.Get("sendInitialEvents") != "":
 		answer(422, status(422, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden"))
 	case q.Get("watch") == "" && kind == "EndpointSliceList":
@@ -80,8 +82,8 @@ func wire(s *discovery.EndpointSlice, version int) *discovery.EndpointSlice {
 	return s
 }
 
-// A server that has no streaming lists is read all the same, and one that forgot the
-// version of a watch is listed again; each request has kube-proxy's selectors.
+// A server that has no streaming lists is read all the same, and so is one without
+// ServiceCIDRs; one that forgot the version of a watch is listed again; each request has kube-proxy's selectors.
 func TestOldServer(t *testing.T) {
 	handler := &oldServer{}
 	server := httptest.NewServer(handler)
@@ -121,6 +123,7 @@ func TestOldServer(t *testing.T) {
 	want := map[string][2]string{
 		"/api/v1/services":                         {"!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
 		"/apis/discovery.k8s.io/v1/endpointslices": {"!service.kubernetes.io/headless", ""},
+		"/apis/networking.k8s.io/v1/servicecidrs":  {"", ""},
 		"/api/v1/nodes":                            {"", "metadata.name=node1"},
 	}
 	for _, u := range handler.requests {
@@ -213,6 +216,31 @@ func TestTrouble(t *testing.T) {
 	trouble.report("watch", nil)
 	if n := count("answers again"); n != 1 {
 		t.Errorf("the end told %d times", n)
+	}
+}
+
+// That a proxy does without a resource is told once, whatever it is asked.
+func TestTroubleOfWhatIsNotNeeded(t *testing.T) {
+	log := &logText{}
+	s := source(kube.DetectClusterCIDR, log)
+	trouble := newTrouble(s.log, (&Client{}).serviceCIDRs())
+	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	for range 3 {
+		trouble.report("watch", apierrors.NewForbidden(resource, "", errors.New(`User "nobody" cannot`)))
+		trouble.report("list", apierrors.NewNotFound(resource, ""))
+	}
+	got := log.text.String()
+	if strings.Count(got, "\n") != 1 {
+		t.Errorf("not told once:\n%s", got)
+	}
+	for _, want := range []string{"level=WARN", "leave this node", "[servicecidrs]", `"networking.k8s.io`} {
+		if !strings.Contains(strings.ReplaceAll(got, `\"`, `"`), want) {
+			t.Errorf("the log lacks %q:\n%s", want, got)
+		}
+	}
+	trouble.report("list", errors.New("connection refused"))
+	if !log.has("no news from the API server") {
+		t.Error("other trouble is not told")
 	}
 }
 

@@ -57,7 +57,7 @@ func (st *starting) over() bool {
 	s := st.source
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.services.full || !s.slices.full {
+	if !s.services.full || !s.slices.full || !s.cidrs.full && !s.noCIDRs {
 		return false
 	}
 	missing := s.nodeLacks()

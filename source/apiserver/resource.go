@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,9 @@ type resource struct {
 	object         runtime.Object
 	list           func() runtime.Object
 	trim           func(runtime.Object)
+	// without says what is different where the API server does not have the
+	// resource, or does not allow it; empty where the proxy cannot do without.
+	without string
 }
 
 func (c *Client) services() resource {
@@ -53,6 +57,16 @@ func (c *Client) node(name string) resource {
 		object: &v1.Node{},
 		list:   func() runtime.Object { return &v1.NodeList{} },
 		trim:   func(o runtime.Object) { trimNode(o.(*v1.Node)) },
+	}
+}
+
+func (c *Client) serviceCIDRs() resource {
+	return resource{
+		client: c.networking, group: networking.GroupName, name: "servicecidrs",
+		object:  &networking.ServiceCIDR{},
+		list:    func() runtime.Object { return &networking.ServiceCIDRList{} },
+		trim:    func(o runtime.Object) { trimServiceCIDR(o.(*networking.ServiceCIDR)) },
+		without: "packets to cluster IPs that no Service has leave this node as any others",
 	}
 }
 
@@ -98,6 +112,10 @@ func (r resource) trimList(list runtime.Object) {
 			r.trim(&list.Items[i])
 		}
 	case *discovery.EndpointSliceList:
+		for i := range list.Items {
+			r.trim(&list.Items[i])
+		}
+	case *networking.ServiceCIDRList:
 		for i := range list.Items {
 			r.trim(&list.Items[i])
 		}

@@ -1,7 +1,8 @@
-// Package apiserver follows the Services, EndpointSlices and the own Node of an
-// API server.
+// Package apiserver follows the Services, EndpointSlices, ServiceCIDRs and the own
+// Node of an API server.
 //
-// Nothing is told before every list is complete. From then on what is known stays
+// Nothing is told before every list is complete; only ServiceCIDRs may be missing,
+// where the API server does not have them (before 1.33) or does not allow them. From then on what is known stays
 // in force whatever happens to the connection: a watch that breaks goes on from
 // where it was, a version that the server has forgotten is followed by a new list,
 // and an API server that is gone is asked again and again.
@@ -18,6 +19,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -40,6 +42,9 @@ const (
 	retryMin   = 100 * time.Millisecond
 	retryMax   = 700 * time.Millisecond
 	refusedMax = 5 * time.Second
+	// absentPause is the time from one try to the next for what a proxy can do
+	// without.
+	absentPause = time.Minute
 )
 
 // Options say what is followed, and how.
@@ -61,6 +66,8 @@ type Source struct {
 	cluster  *kube.Cluster
 	services *store[*v1.Service]
 	slices   *store[*discovery.EndpointSlice]
+	cidrs    *store[*networking.ServiceCIDR]
+	noCIDRs  bool // the API server said that there are none to be had
 	node     *store[*v1.Node]
 	own      *v1.Node // as it was last, also when it is gone
 }
@@ -74,6 +81,10 @@ func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 		func(svc *v1.Service) { cluster.DeleteService(service.Name{Namespace: svc.Namespace, Name: svc.Name}) },
 		s.listed("services"))
 	s.slices = newStore(s, s.putSlice, cluster.DeleteSlice, s.listed("endpointslices"))
+	s.cidrs = newStore(s,
+		func(_, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
+		func(o *networking.ServiceCIDR) { cluster.DeleteServiceCIDR(o.Name) },
+		s.listed("servicecidrs"))
 	s.node = newStore(s, s.putNode, s.removeNode, s.nodeListed)
 	return s
 }
@@ -115,6 +126,7 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	s.log.Info("following the API server", "url", s.client.Host, "node", s.options.NodeName)
 	reflectors.Go(func() { s.follow(ctx, s.client.services(), s.services) })
 	reflectors.Go(func() { s.follow(ctx, s.client.endpointSlices(), s.slices) })
+	reflectors.Go(func() { s.follow(ctx, s.client.serviceCIDRs(), s.cidrs) })
 	reflectors.Go(func() { s.follow(ctx, s.client.node(s.options.NodeName), s.node) })
 	return s.tell(ctx, settings, changed)
 }
@@ -173,12 +185,27 @@ func (s *Source) follow(ctx context.Context, r resource, to cache.ReflectorStore
 		if err == nil {
 			tries = 0
 		}
+		wait := pause(err, tries)
+		if r.without != "" && absent(err) && s.goOnWithout() {
+			wait = absentPause
+		}
 		s.log.Debug("list and watch again", "resource", r.name, "error", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause(err, tries)):
+		case <-time.After(wait):
 		}
 	}
+}
+
+// goOnWithout takes it for settled that there are no ServiceCIDRs to be had, once
+// the API server has answered for what there must be: rights may just be coming.
+func (s *Source) goOnWithout() (settled bool) {
+	_ = s.change(func() error { // which has none
+		settled = s.services.full && s.slices.full
+		s.noCIDRs = s.noCIDRs || settled
+		return nil
+	})
+	return settled
 }
 
 // pause is the time from one try that failed to the next. A server that answers is

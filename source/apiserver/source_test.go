@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,6 +62,12 @@ func slice(name, version, owner string, addresses ...string) *discovery.Endpoint
 		s.Endpoints = append(s.Endpoints, discovery.Endpoint{Addresses: []string{a}})
 	}
 	return s
+}
+
+func serviceCIDR(name, version string, cidrs ...string) *networking.ServiceCIDR {
+	o := &networking.ServiceCIDR{ObjectMeta: meta(name, version), Spec: networking.ServiceCIDRSpec{CIDRs: cidrs}}
+	o.Namespace = ""
+	return o
 }
 
 func node(version string, change func(*v1.Node)) *v1.Node {
@@ -180,8 +188,12 @@ func TestFirstSnapshot(t *testing.T) {
 	bare := func(n *v1.Node) { n.Status.Addresses = nil }
 	withPods := func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }
 	steps := map[string]func(*Source) error{
-		"services":      func(s *Source) error { return s.services.Replace([]any{svc("web", "1", "10.96.0.1")}, "1") },
-		"slices":        func(s *Source) error { return s.slices.Replace(nil, "1") },
+		"services": func(s *Source) error { return s.services.Replace([]any{svc("web", "1", "10.96.0.1")}, "1") },
+		"slices":   func(s *Source) error { return s.slices.Replace(nil, "1") },
+		"cidrs": func(s *Source) error {
+			return s.cidrs.Replace([]any{serviceCIDR("kubernetes", "1", "10.96.0.0/12")}, "1")
+		},
+		"cidrs refused": func(s *Source) error { s.goOnWithout(); return nil },
 		"node":          func(s *Source) error { return s.node.Replace([]any{node("1", nil)}, "1") },
 		"no node":       func(s *Source) error { return s.node.Replace(nil, "1") },
 		"bare node":     func(s *Source) error { return s.node.Replace([]any{node("1", bare)}, "1") },
@@ -197,18 +209,21 @@ func TestFirstSnapshot(t *testing.T) {
 		told   int
 		says   string
 	}{
-		{"no slices", kube.DetectClusterCIDR, []string{"services", "node", "wait 4m"}, 0, ""},
-		{"no Services", kube.DetectClusterCIDR, []string{"slices", "node", "wait 4m"}, 0, ""},
-		{"all", kube.DetectClusterCIDR, []string{"node", "services", "slices"}, 1, ""},
-		{"no Node yet", kube.DetectClusterCIDR, []string{"services", "slices", "no node", "wait 20s"}, 0, "no Node has the name of this host"},
-		{"no Node at all", kube.DetectClusterCIDR, []string{"services", "slices", "no node", "wait 2m"}, 1, "going on without the own Node"},
-		{"nodes are not allowed", kube.DetectClusterCIDR, []string{"services", "slices", "wait 2m"}, 1, "going on without the own Node"},
-		{"Node without addresses", kube.DetectClusterCIDR, []string{"services", "slices", "bare node", "wait 2m"}, 1, "missing=addresses"},
-		{"Node that gets addresses", kube.DetectClusterCIDR, []string{"services", "slices", "bare node", "wait 20s", "node complete"}, 1, ""},
-		{"pod CIDRs are waited for", kube.DetectNodeCIDR, []string{"services", "slices", "node", "wait 4m"}, 0, "waiting on"},
-		{"pod CIDRs never come", kube.DetectNodeCIDR, []string{"services", "slices", "node", "wait 4m", "wait 2m"}, 1, "going on without the own Node"},
-		{"pod CIDRs come", kube.DetectNodeCIDR, []string{"services", "slices", "node", "wait 4m", "node complete"}, 1, "waiting on"},
-		{"no address, then no pod CIDRs", kube.DetectNodeCIDR, []string{"services", "slices", "bare node", "wait 2m"}, 1, "missing=addresses"},
+		{"no slices", kube.DetectClusterCIDR, []string{"services", "cidrs", "node", "wait 4m"}, 0, ""},
+		{"no Services", kube.DetectClusterCIDR, []string{"slices", "cidrs", "node", "wait 4m"}, 0, ""},
+		{"all", kube.DetectClusterCIDR, []string{"node", "cidrs", "services", "slices"}, 1, ""},
+		{"no ServiceCIDRs", kube.DetectClusterCIDR, []string{"services", "slices", "node", "wait 4m"}, 0, ""},
+		{"ServiceCIDRs are not to be had", kube.DetectClusterCIDR, []string{"node", "services", "slices", "cidrs refused"}, 1, ""},
+		{"ServiceCIDRs are refused too early", kube.DetectClusterCIDR, []string{"cidrs refused", "node", "services", "slices"}, 0, ""},
+		{"no Node yet", kube.DetectClusterCIDR, []string{"services", "slices", "cidrs", "no node", "wait 20s"}, 0, "no Node has the name of this host"},
+		{"no Node at all", kube.DetectClusterCIDR, []string{"services", "slices", "cidrs", "no node", "wait 2m"}, 1, "going on without the own Node"},
+		{"nodes are not allowed", kube.DetectClusterCIDR, []string{"services", "slices", "cidrs", "wait 2m"}, 1, "going on without the own Node"},
+		{"Node without addresses", kube.DetectClusterCIDR, []string{"services", "slices", "cidrs", "bare node", "wait 2m"}, 1, "missing=addresses"},
+		{"Node that gets addresses", kube.DetectClusterCIDR, []string{"services", "slices", "cidrs", "bare node", "wait 20s", "node complete"}, 1, ""},
+		{"pod CIDRs are waited for", kube.DetectNodeCIDR, []string{"services", "slices", "cidrs", "node", "wait 4m"}, 0, "waiting on"},
+		{"pod CIDRs never come", kube.DetectNodeCIDR, []string{"services", "slices", "cidrs", "node", "wait 4m", "wait 2m"}, 1, "going on without the own Node"},
+		{"pod CIDRs come", kube.DetectNodeCIDR, []string{"services", "slices", "cidrs", "node", "wait 4m", "node complete"}, 1, "waiting on"},
+		{"no address, then no pod CIDRs", kube.DetectNodeCIDR, []string{"services", "slices", "cidrs", "bare node", "wait 2m"}, 1, "missing=addresses"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -242,7 +257,7 @@ func TestCoalescing(t *testing.T) {
 		s := source(kube.DetectClusterCIDR, &logText{})
 		settings := make(chan func(*kube.Settings))
 		out := run(t, s, settings)
-		must(t, s.services.Replace(nil, "1"), s.slices.Replace(nil, "1"), s.node.Replace([]any{node("1", nil)}, "1"))
+		must(t, s.services.Replace(nil, "1"), s.slices.Replace(nil, "1"), s.cidrs.Replace(nil, "1"), s.node.Replace([]any{node("1", nil)}, "1"))
 		synctest.Wait()
 		if out.count() != 1 || out.times[0] != 0 {
 			t.Fatalf("first Snapshots at %v", out.times)
@@ -315,4 +330,24 @@ func TestNode(t *testing.T) {
 	if got, want := seen(), "[192.0.2.11] [] true"; got != want {
 		t.Errorf("gone from a list: %s, want %s", got, want)
 	}
+}
+
+// ServiceCIDRs come and go like everything else, and what they say is of the Node.
+func TestServiceCIDRs(t *testing.T) {
+	s := source(kube.DetectClusterCIDR, &logText{})
+	must(t, s.cidrs.Replace([]any{serviceCIDR("kubernetes", "1", "10.96.0.0/12", "fd00:96::/112")}, "1"),
+		s.cidrs.Add(serviceCIDR("more", "2", "10.200.0.0/16")))
+	want := func(list ...string) {
+		t.Helper()
+		var got []string
+		for _, p := range s.cluster.Snapshot().Node.ServiceCIDRs {
+			got = append(got, p.String())
+		}
+		if !slices.Equal(got, list) {
+			t.Errorf("ServiceCIDRs %v, want %v", got, list)
+		}
+	}
+	want("10.96.0.0/12", "10.200.0.0/16", "fd00:96::/112")
+	must(t, s.cidrs.Delete(serviceCIDR("kubernetes", "3", "10.96.0.0/12", "fd00:96::/112")))
+	want("10.200.0.0/16")
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -113,4 +114,10 @@ func trimNode(n *v1.Node) {
 	n.TypeMeta = metav1.TypeMeta{}
 	n.Spec = v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Taints: n.Spec.Taints}
 	n.Status = v1.NodeStatus{Addresses: n.Status.Addresses}
+}
+
+func trimServiceCIDR(o *networking.ServiceCIDR) {
+	trimMeta(&o.ObjectMeta)
+	o.TypeMeta = metav1.TypeMeta{}
+	o.Status = networking.ServiceCIDRStatus{}
 }

@@ -21,8 +21,9 @@ type trouble struct {
 	log      *slog.Logger
 	resource resource
 
-	mu    sync.Mutex
-	verbs map[string]*failing // by verb
+	mu      sync.Mutex
+	verbs   map[string]*failing // by verb
+	missing bool                // it was told, of a resource that the proxy can do without
 }
 
 type failing struct {
@@ -47,6 +48,12 @@ func (t *trouble) report(verb string, err error) {
 	case err == nil:
 		t.recovered(verb, now)
 	case ordinary(err):
+	case t.resource.without != "" && absent(err):
+		if !t.missing {
+			t.missing = true
+			t.log.Warn("going on without, and asking now and then", "consequence", t.resource.without,
+				"error", explain(verb, t.resource, err))
+		}
 	default:
 		text := explain(verb, t.resource, err).Error()
 		if f == nil {
@@ -86,6 +93,10 @@ func ordinary(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
 		apierrors.HasStatusCause(err, "ResourceVersionTooLarge") || apierrors.IsTooManyRequests(err)
 }
+
+// absent tells that a resource is not to be had: a kind or version that the API
+// server does not know, or that it does not allow.
+func absent(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // explain names what was tried, and what to grant where it was not allowed.
 func explain(verb string, r resource, err error) error {

@@ -2,11 +2,13 @@ package kube
 
 import (
 	"cmp"
+	"net/netip"
 	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 
 	"portolan/service"
 )
@@ -18,6 +20,7 @@ type Cluster struct {
 	settings Settings
 	services map[service.Name]*v1.Service
 	slices   map[service.Name]map[string]*discovery.EndpointSlice // by Service, then slice name
+	cidrs    map[string]*networking.ServiceCIDR
 	node     *v1.Node
 	dirty    map[service.Name]bool
 	last     *service.Snapshot
@@ -29,6 +32,7 @@ func NewCluster(settings Settings) *Cluster {
 		settings: settings,
 		services: map[service.Name]*v1.Service{},
 		slices:   map[service.Name]map[string]*discovery.EndpointSlice{},
+		cidrs:    map[string]*networking.ServiceCIDR{},
 		dirty:    map[service.Name]bool{},
 		last:     &service.Snapshot{},
 	}
@@ -89,6 +93,12 @@ func (c *Cluster) DeleteNode(name string) {
 	}
 }
 
+// PutServiceCIDR adds a ServiceCIDR or takes the place of the one of its name.
+func (c *Cluster) PutServiceCIDR(o *networking.ServiceCIDR) { c.cidrs[o.Name] = o }
+
+// DeleteServiceCIDR forgets a ServiceCIDR.
+func (c *Cluster) DeleteServiceCIDR(name string) { delete(c.cidrs, name) }
+
 // Configure changes the settings, such as local addresses that came or went.
 func (c *Cluster) Configure(change func(*Settings)) { change(&c.settings) }
 
@@ -114,11 +124,27 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 	}
 	clear(c.dirty)
 	node := ConvertNode(c.settings, c.node)
+	node.ServiceCIDRs = c.serviceCIDRs()
 	node.LargeCluster = c.last.Node.LargeCluster
 	if len(put) > 0 || len(gone) > 0 || !node.Equal(c.last.Node) || node.Leaving != c.last.Node.Leaving {
 		c.last = c.last.With(node, put, gone)
 	}
 	return c.last
+}
+
+// serviceCIDRs is the union of all ServiceCIDRs. One that is being deleted counts
+// until it is gone, as in kube-proxy: Services may still have its addresses.
+func (c *Cluster) serviceCIDRs() []netip.Prefix {
+	var out []netip.Prefix
+	for _, o := range c.cidrs {
+		for _, p := range prefixes(o.Spec.CIDRs) {
+			if p.Bits() > 0 { // all addresses are no Services'
+				out = append(out, p)
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
 }
 
 // slicesOf returns the slices of a Service in the order of their names, so that

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portolan/service"
@@ -234,6 +236,46 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	c.PutNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
 	if got := c.Snapshot().Node.Zone; got != "z" {
 		t.Errorf("zone %q, want z", got)
+	}
+}
+
+func TestServiceCIDRs(t *testing.T) {
+	cidr := func(name string, cidrs ...string) *networking.ServiceCIDR {
+		return &networking.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networking.ServiceCIDRSpec{CIDRs: cidrs}}
+	}
+	c := NewCluster(Settings{})
+	before := c.Snapshot()
+	c.PutServiceCIDR(cidr("a", "10.96.0.0/12", "fd00:96::/108"))
+	c.PutServiceCIDR(cidr("b", "10.0.0.17/24", "fd00:96::/108", "0.0.0.0/0", "nonsense"))
+	now := c.Snapshot()
+	if got := fmt.Sprint(now.Node.ServiceCIDRs); got != "[10.0.0.0/24 10.96.0.0/12 fd00:96::/108]" || now.Node.Equal(before.Node) {
+		t.Errorf("ServiceCIDRs %s", got)
+	}
+	deleting := cidr("a", "10.96.0.0/12", "fd00:96::/108")
+	deleting.DeletionTimestamp = &metav1.Time{}
+	c.PutServiceCIDR(deleting)
+	if c.Snapshot() != now {
+		t.Error("one that is being deleted counts no more")
+	}
+	c.DeleteServiceCIDR("a")
+	c.DeleteServiceCIDR("b")
+	if got := c.Snapshot().Node; !got.Equal(before.Node) {
+		t.Errorf("ServiceCIDRs %v after their deletion", got.ServiceCIDRs)
+	}
+
+	for field, bad := range map[string]*networking.ServiceCIDR{
+		"metadata.name": cidr("A b", "10.0.0.0/8"),
+		"spec.cidrs":    cidr("a"),
+		"spec.cidrs[0]": cidr("a", "10.0.0.0"),
+		"spec.cidrs[1]": cidr("a", "10.0.0.0/8", "::/0"),
+		"spec.cidrs[2]": cidr("a", "10.0.0.0/8", "fd00::/64", "127.0.0.0/8"),
+	} {
+		if errs := ValidateServiceCIDR(bad); len(errs) != 1 || errs[0].Field != field {
+			t.Errorf("errors %v, want one at %s", errs, field)
+		}
+	}
+	if errs := ValidateServiceCIDR(cidr("a", "10.96.0.0/12", "fd00:96::/108")); len(errs) > 0 {
+		t.Errorf("a good one is refused: %v", errs)
 	}
 }
 

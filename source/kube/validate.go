@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -195,6 +196,30 @@ func ValidateNode(node *v1.Node) (errs field.ErrorList) {
 			continue
 		}
 		errs = append(errs, validateAddress(field.NewPath("status", "addresses").Index(i).Child("address"), a.Address)...)
+	}
+	return errs
+}
+
+// ValidateServiceCIDR checks what the proxy reads of a ServiceCIDR. A network of
+// all addresses would have everything dropped.
+func ValidateServiceCIDR(o *networking.ServiceCIDR) (errs field.ErrorList) {
+	for _, msg := range validation.IsDNS1123Subdomain(o.Name) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), o.Name, msg))
+	}
+	path := field.NewPath("spec", "cidrs")
+	if len(o.Spec.CIDRs) == 0 {
+		errs = append(errs, field.Required(path, "names one network, or one of each IP family"))
+	}
+	for i, s := range o.Spec.CIDRs {
+		p, err := parsePrefix(s)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(path.Index(i), s, err.Error()))
+		case p.Bits() == 0:
+			errs = append(errs, field.Invalid(path.Index(i), s, "must not be all addresses"))
+		case special(p.Addr()) != "":
+			errs = append(errs, field.Invalid(path.Index(i), s, special(p.Addr())))
+		}
 	}
 	return errs
 }

@@ -1,4 +1,4 @@
-// Package manifests reads Services, EndpointSlices and Nodes from files, and
+// Package manifests reads Services, EndpointSlices, ServiceCIDRs and Nodes from files, and
 // follows the files as they change.
 //
 // A document that cannot be used is refused with a Problem that names file,
@@ -19,6 +19,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
@@ -32,6 +33,7 @@ const (
 	kindService = "Service"
 	kindSlice   = "EndpointSlice"
 	kindNode    = "Node"
+	kindCIDR    = "ServiceCIDR"
 )
 
 // ref names an object.
@@ -83,7 +85,7 @@ func (p Problem) Unwrap() error { return p.Err }
 // whose text could not be used; damaged tells that some document could not even
 // be named, so that nothing may be concluded from an object's absence.
 type content struct {
-	objects  map[ref]any // *v1.Service, *discovery.EndpointSlice or *v1.Node
+	objects  map[ref]any // *v1.Service, *discovery.EndpointSlice, *networking.ServiceCIDR or *v1.Node
 	refused  map[ref]bool
 	damaged  bool
 	problems []Problem
@@ -100,7 +102,10 @@ type header struct {
 
 func (h header) ref() ref {
 	r := ref{h.Kind, h.Metadata.Namespace, h.Metadata.Name}
-	if r.kind != kindNode && r.namespace == "" {
+	switch {
+	case r.kind == kindNode || r.kind == kindCIDR:
+		r.namespace = ""
+	case r.namespace == "":
 		r.namespace = v1.NamespaceDefault
 	}
 	return r
@@ -263,6 +268,8 @@ func newObject(h header) any {
 		return &discovery.EndpointSlice{}
 	case h.Kind == kindNode && h.APIVersion == "v1":
 		return &v1.Node{}
+	case h.Kind == kindCIDR && h.APIVersion == "networking.k8s.io/v1":
+		return &networking.ServiceCIDR{}
 	}
 	return nil
 }
@@ -273,7 +280,7 @@ func nearMiss(h header) error {
 	if h.Kind == "Endpoints" {
 		return errors.New("kind Endpoints is not read; endpoints come from EndpointSlices")
 	}
-	for kind, version := range map[string]string{kindService: "v1", kindSlice: "discovery.k8s.io/v1", kindNode: "v1"} {
+	for kind, version := range map[string]string{kindService: "v1", kindSlice: "discovery.k8s.io/v1", kindNode: "v1", kindCIDR: "networking.k8s.io/v1"} {
 		if strings.EqualFold(h.Kind, kind) {
 			return fmt.Errorf("apiVersion %q and kind %q are not read; apiVersion %s and kind %s are", h.APIVersion, h.Kind, version, kind)
 		}
@@ -292,6 +299,8 @@ func validate(object any, r ref) field.ErrorList {
 		return kube.ValidateSlice(o)
 	case *v1.Node:
 		return kube.ValidateNode(o)
+	case *networking.ServiceCIDR:
+		return kube.ValidateServiceCIDR(o)
 	}
 	panic(fmt.Sprintf("manifests: validate %T", object))
 }

@@ -15,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 
 	"portolan/service"
 	"portolan/source/kube"
@@ -249,6 +250,8 @@ func (s *Source) put(object any) {
 		s.cluster.PutSlice(o)
 	case *v1.Node:
 		s.cluster.PutNode(o)
+	case *networking.ServiceCIDR:
+		s.cluster.PutServiceCIDR(o)
 	}
 }
 
@@ -265,6 +268,10 @@ func (s *Source) remove(r ref, object any, gone bool) {
 	case *v1.Node:
 		if gone {
 			s.cluster.DeleteNode(r.name)
+		}
+	case *networking.ServiceCIDR:
+		if gone {
+			s.cluster.DeleteServiceCIDR(r.name)
 		}
 	}
 }

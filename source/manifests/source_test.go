@@ -120,6 +120,27 @@ func TestBadInputKeepsWhatWasKnown(t *testing.T) {
 	s.expect("one=10.96.0.12", "unknown field \"spec.clusterIp\"")
 }
 
+func TestServiceCIDR(t *testing.T) {
+	s := newState(t)
+	const cidr = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [%s]}\n"
+	known := func() string {
+		snapshot, _ := s.source.Load(context.Background())
+		return fmt.Sprint(snapshot.Node.ServiceCIDRs)
+	}
+	s.write("a.yaml", fmt.Sprintf(cidr, "10.96.0.0/12"))
+	s.expect("")
+	s.write("a.yaml", fmt.Sprintf(cidr, "10.96.0.0/33"))
+	s.expect("", "a.yaml: document 1: ServiceCIDR kubernetes: spec.cidrs[0]: Invalid value")
+	if got := known(); got != "[10.96.0.0/12]" {
+		t.Errorf("after a bad one: %s", got)
+	}
+	s.write("a.yaml", strings.Replace(fmt.Sprintf(cidr, "10.97.0.0/16"), "/v1", "/v1beta1", 1))
+	s.expect("", "apiVersion networking.k8s.io/v1 and kind ServiceCIDR are")
+	if got := known(); got != "[]" {
+		t.Errorf("after it went: %s", got)
+	}
+}
+
 func TestTwoFilesWithOneObject(t *testing.T) {
 	s := newState(t)
 	s.write("b.yaml", svcYAML("one", "10.96.0.2"))

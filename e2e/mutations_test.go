@@ -51,7 +51,7 @@ var mutations = []mutation{
 	{"cluster IP: others not masqueraded", "clusterip Cluster both outside", drop("-A KUBE-SVC-", "-j KUBE-MARK-MASQ")},
 	{"cluster IP: pods masqueraded", "clusterip Cluster both pod", podsToo},
 	{"the node's own traffic forgotten", "clusterip Cluster local node", drop("-A OUTPUT", "service portals", "-j KUBE-SERVICES")},
-	{"refusal of the node's own traffic lost", "lb Cluster none node", drop("-A OUTPUT", "-j KUBE-EXTERNAL-SERVICES")},
+	{"refusal of the node's own traffic lost", "lb Cluster none node", drop("-A KUBE-SERVICES", "-j KUBE-EXTERNAL-SERVICES")},
 	{"affinity lost", "affinity", drop("-m recent", "--rcheck")},
 }
 

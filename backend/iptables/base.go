@@ -20,11 +20,14 @@ const nodePortsComment = `-m comment --comment "kubernetes service nodeports; NO
 // rules, and removes the chains that begin with ownPrefix.
 const layout = 1
 
-// layoutRule stands in a chain that nothing leads to and that kube-proxy never
-// looks into, in the table that is written last.
+// layoutRule is the one rule that kube-proxy does not write, and says so. It refuses a
+// node's own connection to an external address without endpoints, as kube-proxy's
+// nftables mode does. A jump from OUTPUT would do the same; but kube-proxy empties the
+// chain that it stands in, so that it does not outlive the layout.
 var layoutRule = dataplane.Object{
-	Key:  dataplane.Key{Container: mangleCanary, Rank: 1},
-	Body: fmt.Sprintf(`-m comment --comment "portolan layout %d"`, layout),
+	Key: dataplane.Key{Container: filterServices, Rank: lastRank},
+	Body: fmt.Sprintf(`-m comment --comment "portolan layout %d: external addresses for the node itself" -m addrtype --src-type LOCAL -j %s`,
+		layout, chainOf(filterExternal)),
 }
 
 // Base returns what does not depend on any Service: jumps, fixed chains with

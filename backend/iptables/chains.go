@@ -89,12 +89,9 @@ type jump struct {
 const onlyNew = "-m conntrack --ctstate NEW"
 
 // jumps in the order of insertion: each is prepended, so that the effective
-// order is the reverse. All but the second are kube-proxy's. That one refuses a
-// node's own connection to an external address without endpoints, as
-// kube-proxy's nftables mode does.
+// order is the reverse. They are kube-proxy's.
 var jumps = []jump{
 	{"filter/INPUT", onlyNew, "kubernetes externally-visible service portals", filterExternal},
-	{"filter/OUTPUT", onlyNew, "kubernetes externally-visible service portals", filterExternal},
 	{"filter/FORWARD", onlyNew, "kubernetes externally-visible service portals", filterExternal},
 	{"filter/INPUT", "", "kubernetes health check service ports", filterNodePort},
 	{"filter/FORWARD", onlyNew, "kubernetes service portals", filterServices},

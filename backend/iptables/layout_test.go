@@ -18,14 +18,14 @@ func TestInvariant11OtherLayoutsAreAdopted(t *testing.T) {
 		changes []string
 	}{
 		"older, which is kube-proxy's too": {
-			"*mangle\n-F KUBE-PROXY-CANARY\nCOMMIT\n",
-			[]string{mangleCanary},
+			"*filter\n-D KUBE-SERVICES " + layoutRule.Body + "\nCOMMIT\n",
+			[]string{filterServices},
 		},
 		"newer": {
-			"*mangle\n:KUBE-PROXY-CANARY - [0:0]\n-A KUBE-PROXY-CANARY -m comment --comment \"portolan layout 2\"\nCOMMIT\n" +
+			"*filter\n-D KUBE-SERVICES " + layoutRule.Body + "\n-A KUBE-SERVICES " + strings.Replace(layoutRule.Body, "layout 1", "layout 2", 1) + "\nCOMMIT\n" +
 				"*nat\n:KUBE-PORTOLAN-HAIRPIN - [0:0]\n-A KUBE-PORTOLAN-HAIRPIN -m mark --mark 0x1/0x1 -j MASQUERADE\n" +
 				"-A POSTROUTING -m comment --comment \"portolan hairpin\" -j KUBE-PORTOLAN-HAIRPIN\nCOMMIT\n",
-			[]string{mangleCanary, "nat/KUBE-PORTOLAN-HAIRPIN", "nat/POSTROUTING"},
+			[]string{filterServices, "nat/KUBE-PORTOLAN-HAIRPIN", "nat/POSTROUTING"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestInvariant11OtherLayoutsAreAdopted(t *testing.T) {
 				_, err := s.Apply(t.Context())
 				must(t, err)
 				whole := save(t, tool)
-				if !strings.Contains(whole, `-A KUBE-PROXY-CANARY -m comment --comment "portolan layout 1"`) {
+				if !strings.Contains(whole, `-A KUBE-SERVICES -m comment --comment "portolan layout 1: `) {
 					t.Errorf("no layout in\n%s", whole)
 				}
 				must(t, tool.Restore(t.Context(), []byte(c.left)))

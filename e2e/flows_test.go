@@ -27,12 +27,22 @@ func TestFlows(t *testing.T) {
 				t.Parallel()
 				c := newCluster(t, b, s)
 				ran := 0
+				var paper *offline
 				for _, f := range s.flows {
 					if f.only != "" && f.only != b.mode {
 						continue
 					}
 					ran++
-					if err := c.check(f); err != nil {
+					var err error
+					if f.proto == "sctp" { // kernels without it have its rules, but no packets
+						if paper == nil {
+							paper = c.onPaper(b)
+						}
+						_, err = paper.check(f)
+					} else {
+						err = c.check(f)
+					}
+					if err != nil {
 						t.Errorf("%s\n\t%v", f.line, err)
 					}
 				}

@@ -31,7 +31,9 @@ func TestOffline(t *testing.T) {
 		for _, s := range readScenarios(t) {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				o := newOffline(t, s, program, mode)
+				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]*netfilter.Table, error) {
+					return o.plan(t, n, program, args)
+				})
 				ran, ways := 0, 0
 				for _, f := range s.flows {
 					if f.only != "" && f.only != mode {
@@ -79,7 +81,9 @@ type paperNode struct {
 	model  *service.Snapshot
 }
 
-func newOffline(t *testing.T, s scenario, program, mode string) *offline {
+// newOffline puts a scenario on paper, with the tables that rules gives for a node
+// and the arguments of its proxy.
+func newOffline(t *testing.T, s scenario, mode string, rules func(*offline, *paperNode, []string) ([]*netfilter.Table, error)) *offline {
 	t.Helper()
 	dir := t.TempDir()
 	if err := writeManifests(dir, map[string][]byte{"services.yaml": s.manifests, "nodes.yaml": s.nodeManifests()}); err != nil {
@@ -106,7 +110,7 @@ func newOffline(t *testing.T, s scenario, program, mode string) *offline {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if host.Tables, err = o.plan(t, n, program, args); err != nil {
+		if host.Tables, err = rules(o, n, args); err != nil {
 			t.Fatal(err)
 		}
 		n.trace = trace.New(host, trace.Options{Reply: true})
@@ -187,21 +191,48 @@ func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string
 		if err != nil {
 			return nil, fmt.Errorf("plan for %s: %w\n%s", n.spec.Name, err, text)
 		}
-		if o.mode == "nftables" {
-			d, err := nfttext.Parse("plan of "+n.spec.Name, string(text))
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, d.Tables...)
-			continue
-		}
-		d, err := iptsave.Parse("plan of "+n.spec.Name, string(text), iptsave.Options{Family: family})
+		tables, err := parseRules(o.mode, "plan of "+n.spec.Name, string(text), family)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, d.Tables...)
+		out = append(out, tables...)
 	}
 	return out, nil
+}
+
+// parseRules reads a plan, or a listing, of a mode.
+func parseRules(mode, name, text string, family netfilter.Family) ([]*netfilter.Table, error) {
+	if mode == "nftables" {
+		d, err := nfttext.Parse(name, text)
+		return d.Tables, err
+	}
+	d, err := iptsave.Parse(name, text, iptsave.Options{Family: family})
+	return d.Tables, err
+}
+
+// onPaper is the cluster with the rules that the kernel lists in each of its nodes.
+func (c *cluster) onPaper(b portolan) *offline {
+	c.t.Helper()
+	return newOffline(c.t, c.scenario, b.mode, func(_ *offline, n *paperNode, _ []string) (out []*netfilter.Table, err error) {
+		node := c.Node(n.spec.Name)
+		for family, words := range map[netfilter.Family][2]string{netfilter.IPv4: {"ip", "iptables-save"}, netfilter.IPv6: {"ip6", "ip6tables-save"}} {
+			var text string
+			if b.mode == "nftables" {
+				text, err = listTable(c.t.Context(), node, words[0])
+			} else {
+				text, err = save(c.t.Context(), node, b.variant, words[1])
+			}
+			if err != nil {
+				return nil, err
+			}
+			tables, err := parseRules(b.mode, "rules of "+n.spec.Name, text, family)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, tables...)
+		}
+		return out, nil
+	})
 }
 
 // arrival is one thing that can become of a flow.

@@ -46,8 +46,11 @@ func paperModel(ctx context.Context, args []string, local []netip.Addr) (model *
 // start is the packet of a flow at the first node it comes to.
 func (o *offline) start(f flow) (packet trace.Flow, node string) {
 	packet = trace.Flow{Src: f.source, Dst: f.to.Addr(), SrcPort: 45678, DstPort: f.to.Port(), Proto: netfilter.TCP}
-	if f.proto == "udp" {
+	switch f.proto {
+	case "udp":
 		packet.Proto = netfilter.UDP
+	case "sctp":
+		packet.Proto = netfilter.SCTP
 	}
 	if n := o.nodes[f.from]; n != nil {
 		packet.Local = true

@@ -184,7 +184,7 @@ func parseFlow(line string) (flow, error) {
 	if f.to, err = netip.ParseAddrPort(word[2]); err != nil {
 		return f, err
 	}
-	if f.proto != "tcp" && f.proto != "udp" {
+	if f.proto != "tcp" && f.proto != "udp" && f.proto != "sctp" {
 		return f, fmt.Errorf("unknown protocol %q", f.proto)
 	}
 	switch {
@@ -240,7 +240,7 @@ func TestScenarioLines(t *testing.T) {
 	}
 	for _, line := range []string{
 		"client tcp 10.96.0.10:80 answered a kept",
-		"client sctp 10.96.0.10:80 -> refused",
+		"client icmp 10.96.0.10:80 -> refused",
 		"client tcp 10.96.0.10 -> refused",
 		"client tcp 10.96.0.10:80 -> answered a",
 		"client tcp 10.96.0.10:80 -> refused a kept",

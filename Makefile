@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PROGRAMS := iptables nft conntrack ipset ip
 UNIT = $$(go list ./... | grep -v '^portolan/e2e')
 
-.PHONY: build test lint golden e2e bench demo
+.PHONY: build test lint golden e2e e2e-ipvs bench demo
 
 build: ## the program, in bin/portolan
 	go build -trimpath -o bin/portolan ./cmd/portolan
@@ -33,6 +33,11 @@ e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS)
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
 	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary
+	$(MAKE) e2e-ipvs
+
+e2e-ipvs: ## the part of e2e that needs other kernels: they run as guests
+	tools/system-packages $(PROGRAMS)
+	tools/guest/e2e | tools/e2e-summary
 
 bench: ## speed of what runs for every change, then beside kube-proxy; BENCH holds flags of the latter
 	tools/system-packages $(PROGRAMS)

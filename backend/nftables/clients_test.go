@@ -94,6 +94,7 @@ func TestClientsMoveOn(t *testing.T) {
 			apply(t, sync)
 			check("one more")
 			// Without the third, in a process that knows nothing of before.
+			settle(t, b)
 			again := live(t, f.family)
 			sync = dataplane.NewSync(again)
 			program(t, again, sync, f.node(), sticky(1, 2), sticky(2, 3))

@@ -46,6 +46,20 @@ func live(t testing.TB, f service.Family) *Backend {
 	return b
 }
 
+// olderThan tells whether the running kernel comes before Linux major.minor.
+func olderThan(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if n, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &a, &b); n != 2 {
+		t.Fatal(err)
+	}
+	return a < major || a == major && b < minor
+}
+
 // stop keeps the timer from writing after the test.
 func (b *Backend) stop() {
 	b.mu.Lock()

@@ -139,13 +139,17 @@ func TestRefusedService(t *testing.T) {
 	}
 	const at = "10.96.0.2 . tcp . 80"
 	front := dataplane.Key{Container: frontends, Rank: dataplane.Keyed, Name: at}
+	const overlap = " : goto lb-2; from 10.0.0.0/8, 10.1.0.0/16"
 	for _, broken := range []dataplane.Object{
 		{Key: front, Body: at + " : goto nat-output"},                          // leads to a base chain, which the kernel does not take
-		{Key: front, Body: at + " : goto lb-2; from 10.0.0.0/8, 10.1.0.0/16"},  // ranges that overlap
 		{Key: front, Body: at + " : goto"},                                     // no element
 		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"}, // no rule
+		{Key: front, Body: at + overlap},
 	} {
 		t.Run(broken.Body, func(t *testing.T) {
+			if strings.HasSuffix(broken.Body, overlap) && olderThan(t, 6, 12) {
+				t.Skip("Linux 6.1 takes ranges that overlap, and then does not find them again; Render never writes any")
+			}
 			list := slices.DeleteFunc(slices.Clone(objects), func(o dataplane.Object) bool { return o.Key == broken.Key })
 			sync.Set(dataplane.Owner{Name: "default/web-2"}, append(list, broken))
 			r, err := sync.Apply(context.Background())

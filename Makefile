@@ -17,6 +17,7 @@ test: ## everything but the scenarios with real packets
 	tools/system-packages $(PROGRAMS) gcc
 	go vet ./...
 	go test -race $(UNIT)
+	cd deploy/check && go vet . && go test .
 
 lint: ## format, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
@@ -24,14 +25,17 @@ lint: ## format, vet and staticcheck
 	GOARCH=arm64 go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
+	cd deploy/check && go vet . && go mod tidy -diff && go tool -modfile=../../tools/go.mod staticcheck .
 
 golden: ## writes the golden files anew; look at the difference
 	tools/system-packages $(PROGRAMS)
 	go test $(UNIT) -update
+	cd deploy/check && go test . -update
 
 e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS)
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
+	cd deploy/check && go test -count=1 -run Server -v . -args -server | ../../tools/e2e-summary
 	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary
 	$(MAKE) e2e-ipvs
 

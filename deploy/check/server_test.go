@@ -1,0 +1,77 @@
+package check
+
+import (
+	"errors"
+	"flag"
+	"net/http"
+	"os"
+	"testing"
+
+	"portolan/e2e/controlplane"
+)
+
+var askServer = flag.Bool("server", false, "start a real API server and ask it to take every object")
+
+// paths are where objects of a kind are created.
+var paths = map[string]string{
+	"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
+	"ConfigMap":          "/api/v1/namespaces/kube-system/configmaps",
+	"DaemonSet":          "/apis/apps/v1/namespaces/kube-system/daemonsets",
+	"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+	"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+
+// A real API server takes what the base and the chart say, field by field. A
+// PodMonitor is left out: its type is the Prometheus operator's.
+func TestServerTakesEverything(t *testing.T) {
+	if !*askServer {
+		t.Skip("a real API server is asked by make e2e (-args -server)")
+	}
+	programs, err := controlplane.Build(t.Context(), os.Stderr, "etcd", "kube-apiserver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As in most clusters; the container that sets sysctls is privileged.
+	options := controlplane.Options{Programs: programs, Args: []string{"--allow-privileged=true"}}
+	server, err := controlplane.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	namespace := object{"metadata": map[string]any{"name": "kube-system"}}
+	var status controlplane.StatusError
+	if err := server.Call(t.Context(), "POST", "/api/v1/namespaces", namespace, nil); err != nil && !(errors.As(err, &status) && status.Code == http.StatusConflict) {
+		t.Fatal(err) // a conflict: the server has made it already
+	}
+	take := func(o object) error {
+		return server.Call(t.Context(), "POST", paths[o.kind()]+"?dryRun=All&fieldValidation=Strict", o, nil)
+	}
+	all := map[string]objects{"base": kustomized(t, "../base"), "sysctls": kustomized(t, "../sysctls"), "chart": chart(t, "")}
+	for _, c := range chartValues {
+		all["chart with "+c.name] = chart(t, c.values)
+	}
+	taken := 0
+	for name, objects := range all {
+		for kind, o := range objects {
+			if kind == "PodMonitor" {
+				continue
+			}
+			if err := take(o); err != nil {
+				t.Errorf("%s, %s: %v", name, kind, err)
+			}
+			taken++
+		}
+	}
+	t.Logf("%d objects in %d shapes are taken", taken, len(all))
+
+	// It looks at fields at all.
+	wrong := chart(t, "")["DaemonSet"]
+	wrong["spec"].(map[string]any)["surprise"] = true
+	if err := take(wrong); err == nil {
+		t.Error("an unknown field is taken too: the dry run proves nothing")
+	}
+}

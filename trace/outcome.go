@@ -29,6 +29,18 @@ func (v Verdict) String() string { return verdictNames[v] }
 // Lost reports whether the packet does not arrive anywhere.
 func (v Verdict) Lost() bool { return v == Dropped || v == Rejected || v == Loop }
 
+// Cause is what decided the verdict.
+type Cause uint8
+
+// The causes. ByRules is also that of packets that nothing stopped.
+const (
+	ByRules      Cause = iota
+	ByForwarding       // the host does not forward
+	ByLoopback         // an address of 127.0.0.0/8 or ::1 where none may be
+	BySource           // rp_filter, or an own address from outside
+	ByRoute            // no route, or one that refuses
+)
+
 // Action is what a matched rule does.
 type Action uint8
 
@@ -103,6 +115,7 @@ type Outcome struct {
 	Conditions []string
 
 	Verdict    Verdict
+	Cause      Cause
 	Src        netip.Addr // invalid when not known
 	SrcPort    uint16     // 0 when not known
 	Dst        netip.Addr
@@ -116,7 +129,7 @@ type Outcome struct {
 	Steps      []Step
 	Reply      *Reply
 
-	out string // interface it left by
+	Out string // interface it left by, "" if it did not, "?" if not known
 	ct  conn
 }
 

@@ -31,7 +31,7 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 		}
 		r.known = &known
 	}
-	back := Flow{Src: o.Dst, Dst: o.Src, SrcPort: o.DstPort, DstPort: o.SrcPort, Proto: o.Proto, TTL: 64, TCPFlags: netfilter.SYN | netfilter.ACK, In: o.out, Local: o.Verdict == Input}
+	back := Flow{Src: o.Dst, Dst: o.Src, SrcPort: o.DstPort, DstPort: o.SrcPort, Proto: o.Proto, TTL: 64, TCPFlags: netfilter.SYN | netfilter.ACK, In: o.Out, Local: o.Verdict == Input}
 	if back.Local {
 		back.In = ""
 	}

@@ -34,14 +34,14 @@ func (r *run) routeIn() {
 		return
 	}
 	if why := r.martian(); why != "" {
-		r.end(Dropped, why)
+		r.endBy(ByLoopback, Dropped, why)
 		return
 	}
 	route := r.lookup()
 	// A route that refuses does so before anybody asks for the source.
 	refuses := route.Type == netfilter.RouteUnreachable || route.Type == netfilter.RouteProhibit || route.Type == netfilter.RouteBlackhole || route.Type == netfilter.RouteNone
 	if why := r.sourceRefused(); why != "" && !refuses {
-		r.end(Dropped, why)
+		r.endBy(BySource, Dropped, why)
 		return
 	}
 	if r.pkt.src.IsValid() && route.Type == netfilter.RouteUnicast {
@@ -59,16 +59,16 @@ func (r *run) routeIn() {
 	case netfilter.RouteUnreachable, netfilter.RouteProhibit:
 		if r.pkt.dst.Is6() && r.pkt.dst != r.flow.Dst && r.onBridgePort() {
 			// br_netfilter routes what it has translated, and does not answer.
-			r.end(Dropped, "the route to "+dst+" is "+route.Type.String()+": br_netfilter discards the packet without an answer")
+			r.endBy(ByRoute, Dropped, "the route to "+dst+" is "+route.Type.String()+": br_netfilter discards the packet without an answer")
 			return
 		}
-		r.end(Rejected, "the route to "+dst+" is "+route.Type.String()+": the host answers with an ICMP error")
+		r.endBy(ByRoute, Rejected, "the route to "+dst+" is "+route.Type.String()+": the host answers with an ICMP error")
 	case netfilter.RouteBlackhole:
-		r.end(Dropped, "the route to "+dst+" is a blackhole")
+		r.endBy(ByRoute, Dropped, "the route to "+dst+" is a blackhole")
 	case netfilter.RouteMulticast:
 		r.end(Unknown, "multicast routing of "+dst+" is not modelled")
 	default:
-		r.end(Dropped, "no route leads to "+dst+": the host answers that the network is unreachable")
+		r.endBy(ByRoute, Dropped, "no route leads to "+dst+": the host answers that the network is unreachable")
 	}
 }
 
@@ -145,7 +145,7 @@ func (r *run) forwardingOn() bool {
 		r.assumed.add(name + " was not given: taken for the kernel's default, 0")
 	}
 	if !on {
-		r.end(Dropped, "the host does not forward ("+name+" is 0)")
+		r.endBy(ByForwarding, Dropped, "the host does not forward ("+name+" is 0)")
 	}
 	return on
 }
@@ -263,14 +263,14 @@ func (r *run) routeOut(why string) bool {
 		r.decision = "routed" + again + ": " + addrsText(r.pkt.dst, route.Via, route.Dev)
 		r.noteInterface(route.Dev)
 		if lo, _ := r.t.host.ConfSysctl(netfilter.IPv4, route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
-			r.end(Dropped, "a packet from "+r.pkt.src.String()+" cannot leave by "+route.Dev+" (route_localnet is 0)")
+			r.endBy(ByLoopback, Dropped, "a packet from "+r.pkt.src.String()+" cannot leave by "+route.Dev+" (route_localnet is 0)")
 			return false
 		}
 	case netfilter.RouteBlackhole, netfilter.RouteUnreachable, netfilter.RouteProhibit:
-		r.end(Dropped, "the route to "+dst+" is "+route.Type.String()+": sending fails")
+		r.endBy(ByRoute, Dropped, "the route to "+dst+" is "+route.Type.String()+": sending fails")
 		return false
 	default:
-		r.end(Dropped, "no route leads to "+dst+": sending fails, the network is unreachable")
+		r.endBy(ByRoute, Dropped, "no route leads to "+dst+": sending fails, the network is unreachable")
 		return false
 	}
 	r.next = route

@@ -40,6 +40,7 @@ type run struct {
 	steps   []Step
 	over    bool
 	verdict Verdict
+	cause   Cause
 	reason  string
 }
 
@@ -48,6 +49,14 @@ func (r *run) end(v Verdict, reason string) {
 	if !r.over {
 		r.over, r.verdict, r.reason = true, v, reason
 	}
+}
+
+// endBy is end for what no rule decides.
+func (r *run) endBy(c Cause, v Verdict, reason string) {
+	if !r.over {
+		r.cause = c
+	}
+	r.end(v, reason)
 }
 
 // start puts the flow's packet at its entry and walks.
@@ -221,7 +230,7 @@ func (r *run) arrive() {
 	orig := r.pkt.dst
 	// Without a bridge in front the kernel looks at the addresses ahead of all rules.
 	if why := r.fromLoopback6(); why != "" && !r.onBridgePort() {
-		r.end(Dropped, why)
+		r.endBy(ByLoopback, Dropped, why)
 		return
 	}
 	if !r.hookAt(netfilter.Prerouting) {
@@ -313,8 +322,8 @@ func (r *run) outcome() Outcome {
 	p := &r.pkt
 	o := Outcome{
 		Share: r.o.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
-		Verdict: r.verdict, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
-		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Hops: r.hops, Steps: r.steps, out: p.out, ct: r.ct,
+		Verdict: r.verdict, Cause: r.cause, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
+		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Hops: r.hops, Steps: r.steps, Out: p.out, ct: r.ct,
 	}
 	if r.verdict == Unknown || len(conds) > 0 {
 		o.Certain = false

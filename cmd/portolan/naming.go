@@ -24,6 +24,11 @@ func nameChains(ctx context.Context, paths []string) (map[string]string, error) 
 			errs = append(errs, p)
 		}
 	}
+	return chainNames(snapshot), errors.Join(errs...)
+}
+
+// chainNames returns the Service terms of the chains of all Services.
+func chainNames(snapshot *service.Snapshot) map[string]string {
 	out := map[string]string{}
 	for svc := range snapshot.All() {
 		for _, port := range svc.Ports {
@@ -36,7 +41,7 @@ func nameChains(ctx context.Context, paths []string) (map[string]string, error) 
 			maps.Copy(out, trace.ServiceFrontends(name, protocol, frontends(svc, port), port.NodePort))
 		}
 	}
-	return out, errors.Join(errs...)
+	return out
 }
 
 // frontends are the addresses at which a port of the Service answers, other

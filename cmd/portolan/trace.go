@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 
 	"portolan/netfilter"
 	"portolan/netfilter/detect"
-	"portolan/netfilter/live"
 	"portolan/trace"
 	"portolan/trace/counters"
 	"portolan/trace/explain"
@@ -20,13 +18,13 @@ import (
 
 // traceFlags are the flags of trace as they were given.
 type traceFlags struct {
-	src, dst, proto  string
-	in, hook, mark   string
-	local            bool
-	rules, manifests []string
-	host, table      string
-	output           string
-	counters         string
+	src, dst, proto string
+	in, hook, mark  string
+	local           bool
+	where           hostFlags
+	manifests       []string
+	output          string
+	counters        string
 }
 
 func newTraceCommand() *cobra.Command {
@@ -73,9 +71,7 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
 	fl.BoolVar(&f.local, "local", false, "a process of this host sends the packet")
 	fl.StringVar(&f.hook, "hook", "", "enter at prerouting or output, whoever made the packet")
 	fl.StringVar(&f.mark, "mark", "", "mark of the packet, decimal or 0x")
-	fl.StringArrayVar(&f.rules, "rules", nil, "`FILE` or folder to read instead of the live kernel (repeatable)")
-	fl.StringVar(&f.host, "host", "", "`FILE` that describes the host: interfaces, routes, sysctls")
-	fl.StringVar(&f.table, "table", "", "table that an iptables -S or -L text is of")
+	f.where.add(fl)
 	fl.StringArrayVar(&f.manifests, "manifests", nil, "`PATH` of manifests to take Service names from (repeatable)")
 	fl.StringVarP(&f.output, "output", "o", "text", "text, json or dot")
 	fl.StringVar(&f.counters, "counters", "", "compare the counters of two dumps: --counters `BEFORE` AFTER")
@@ -90,7 +86,7 @@ func runTrace(cmd *cobra.Command, f traceFlags) error {
 	if f.output != "text" && f.output != "json" && f.output != "dot" {
 		return fmt.Errorf("trace: -o %s is neither text, json nor dot", f.output)
 	}
-	host, err := f.readHost(cmd.Context())
+	host, err := f.where.read(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -220,36 +216,6 @@ func addrPort(flag, s string) (netip.Addr, uint16, error) {
 	return ap.Addr().Unmap(), ap.Port(), nil
 }
 
-// readHost reads the dump, or the live kernel.
-func (f traceFlags) readHost(ctx context.Context) (*netfilter.Host, error) {
-	if f.table != "" && netfilter.TableHooks(f.table) == nil {
-		return nil, fmt.Errorf("trace: --table %s is none of %s", f.table, strings.Join(netfilter.TableNames, ", "))
-	}
-	if len(f.rules) == 0 {
-		if f.host != "" {
-			return nil, errors.New("trace: --host describes the host of --rules; without --rules the live kernel is read")
-		}
-		return live.Read(ctx, live.Options{})
-	}
-	texts, err := detect.Read(f.rules...)
-	if err != nil {
-		return nil, err
-	}
-	if f.host != "" {
-		described, err := detect.Read(f.host)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range described {
-			if k := detect.KindOf(d.Text); k != detect.HostFile {
-				return nil, fmt.Errorf("trace: --host %s is %s, not a description of a host", d.Name, k)
-			}
-		}
-		texts = append(texts, described...)
-	}
-	return detect.Host(detect.Options{Table: f.table}, texts...)
-}
-
 // runCounters compares two dumps; it is bad news when the sums are wrong.
 func runCounters(cmd *cobra.Command, f traceFlags, after string) error {
 	read := func(path string) (*netfilter.Host, error) {
@@ -257,7 +223,7 @@ func runCounters(cmd *cobra.Command, f traceFlags, after string) error {
 		if err != nil {
 			return nil, err
 		}
-		return detect.Host(detect.Options{Table: f.table}, texts...)
+		return detect.Host(detect.Options{Table: f.where.table}, texts...)
 	}
 	a, err := read(f.counters)
 	if err != nil {

@@ -67,9 +67,9 @@ func TestTraceUsage(t *testing.T) {
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --mark x":          "trace: --mark x is no number",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 -o xml":            "trace: -o xml is neither",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --local --in eth0": "is not sent by this host",
-		"--src 1.1.1.1 --dst 1.2.3.4:80 --host x":          "trace: --host describes",
+		"--src 1.1.1.1 --dst 1.2.3.4:80 --host x":          "flag --host describes",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --rules /nowhere":  "/nowhere",
-		"--src 1.1.1.1 --dst 1.2.3.4:80 --table fruit":     "trace: --table fruit is none of",
+		"--src 1.1.1.1 --dst 1.2.3.4:80 --table fruit":     "flag --table: fruit is none of",
 		"--counters a": "trace: --counters takes two files",
 	} {
 		if _, code, err := portolanTrace(t, strings.Fields(args)...); code != 2 || err == nil || !strings.Contains(err.Error(), want) {

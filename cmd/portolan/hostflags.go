@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"portolan/netfilter"
+	"portolan/netfilter/detect"
+	"portolan/netfilter/live"
+)
+
+// hostFlags say which host is looked at: this one, or that of a dump.
+type hostFlags struct {
+	rules       []string
+	host, table string
+}
+
+func (f *hostFlags) add(set *pflag.FlagSet) {
+	set.StringArrayVar(&f.rules, "rules", nil, "`FILE` or folder to read instead of the live kernel (repeatable)")
+	set.StringVar(&f.host, "host", "", "`FILE` that describes the host: interfaces, routes, sysctls")
+	set.StringVar(&f.table, "table", "", "table that an iptables -S or -L text is of")
+}
+
+// read reads the dump, or the live kernel.
+func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
+	if f.table != "" && netfilter.TableHooks(f.table) == nil {
+		return nil, fmt.Errorf("flag --table: %s is none of %s", f.table, strings.Join(netfilter.TableNames, ", "))
+	}
+	if len(f.rules) == 0 {
+		if f.host != "" {
+			return nil, errors.New("flag --host describes the host of --rules; without --rules the live kernel is read")
+		}
+		return live.Read(ctx, live.Options{})
+	}
+	texts, err := detect.Read(f.rules...)
+	if err != nil {
+		return nil, err
+	}
+	if f.host != "" {
+		described, err := detect.Read(f.host)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range described {
+			if k := detect.KindOf(d.Text); k != detect.HostFile {
+				return nil, fmt.Errorf("flag --host: %s is %s, not a description of a host", d.Name, k)
+			}
+		}
+		texts = append(texts, described...)
+	}
+	return detect.Host(detect.Options{Table: f.table}, texts...)
+}

@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"testing"
+
+	"portolan/netfilter"
+	"portolan/verify"
+)
+
+// TestVerifyPlans: what the proxy plans for the nodes of every scenario, in each
+// mode, gives no finding.
+func TestVerifyPlans(t *testing.T) {
+	t.Parallel()
+	program := offlineBinary(t)
+	for _, s := range append(readScenarios(t), cellScenario()) {
+		for _, mode := range cellModes {
+			t.Run(mode+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]*netfilter.Table, error) {
+					return o.plan(t, n, program, args)
+				})
+				did.add("verify", count{scenarios: 1, tries: o.verify(t)})
+			})
+		}
+	}
+}
+
+// verify checks every node, and returns the number of packets it took.
+func (o *offline) verify(t *testing.T) (packets int) {
+	t.Helper()
+	for name, n := range o.nodes {
+		r := verify.Verify(verify.Input{Tracer: n.trace, Services: n.model})
+		packets += r.Flows
+		for _, f := range r.Findings {
+			t.Errorf("%s: %s %s %s: %s; should %s", name, f.Severity, f.Code, f.Object, f.Actual, f.Expected)
+		}
+	}
+	return packets
+}

@@ -1,0 +1,230 @@
+package verify
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"portolan/netfilter"
+	"portolan/service"
+	"portolan/trace"
+)
+
+// difference is how an answer of the tracer differs from an expectation.
+type difference struct {
+	code     Code
+	severity Severity
+	actual   string
+	outcome  *trace.Outcome // that shows it
+}
+
+// call is one packet with what became of it and what should have.
+type call struct {
+	client client
+	target target
+	flow   trace.Flow
+	answer trace.Answer
+	want   expectation
+}
+
+// judge holds an answer against what is wanted. ok is true where they agree.
+// What could not be told makes a difference uncertain, never an agreement.
+func (w *world) judge(c *call) (d difference, ok bool) {
+	got := map[netip.AddrPort]*big.Rat{}
+	remembers := false
+	for i := range c.answer.Outcomes {
+		o := &c.answer.Outcomes[i]
+		if o.Share.Sign() == 0 {
+			remembers = remembers || len(o.Conditions) > 0
+			continue
+		}
+		if d, ok := w.judgeOutcome(c, o); !ok {
+			return d, false
+		}
+		to := netip.AddrPortFrom(o.Dst, o.DstPort)
+		if got[to] == nil {
+			got[to] = new(big.Rat)
+		}
+		got[to].Add(got[to], o.Share)
+	}
+	if c.want.Verdict != service.Forward {
+		return d, true
+	}
+	return w.judgeChoice(c, got, remembers)
+}
+
+// judgeOutcome looks at one outcome by itself.
+func (w *world) judgeOutcome(c *call, o *trace.Outcome) (d difference, ok bool) {
+	d = difference{severity: Error, outcome: o}
+	to := netip.AddrPortFrom(o.Dst, o.DstPort)
+	arrives := o.Verdict == trace.Forwarded || o.Verdict == trace.Input || o.Verdict == trace.Output
+	switch {
+	case o.Verdict == trace.Unknown:
+		d.code, d.severity, d.actual = CannotTell, Warning, o.Reason
+	case c.want.Verdict == service.Forward && o.Verdict.Lost():
+		d.code, d.actual = w.lostCode(o), o.Reason
+	case c.want.Verdict == service.Forward && !o.DNAT && !c.want.knows(to):
+		d.code, d.actual = FrontendMissing, "no rule answers for "+c.target.to.String()+": "+o.Reason
+	case c.want.Verdict == service.Forward && !c.want.knows(to):
+		d.code, d.actual = EndpointStale, "connections go to "+to.String()+", which is no endpoint"
+	case c.want.Verdict == service.Forward:
+		return w.judgeSource(c, o)
+	case arrives && c.want.closed:
+		d.code, d.actual = SourceRangeOpen, "a client at "+c.flow.Src.String()+" reaches "+to.String()
+	case arrives && o.DNAT:
+		d.code, d.actual = EndpointStale, "connections go to "+to.String()
+	case arrives:
+		d.code, d.actual = RefusalMissing, "no rule stops the packet: "+o.Reason
+		if o.Verdict == trace.Input && c.want.Verdict == service.Reject {
+			d.severity = Warning
+			d.actual += ", who refuses it unless something listens there"
+		}
+	case o.Verdict == trace.Rejected && c.want.Verdict == service.Drop, o.Verdict == trace.Dropped && c.want.Verdict == service.Reject:
+		d.code, d.actual = RefusalDiffers, o.Reason
+	default:
+		return difference{}, true
+	}
+	if !o.Certain {
+		d.severity, d.code = Warning, CannotTell
+		d.actual = "perhaps: " + d.actual + " (" + strings.Join(append(o.Doubts, o.Conditions...), "; ") + ")"
+	}
+	return d, false
+}
+
+// lostCode tells who loses a packet that should arrive.
+func (w *world) lostCode(o *trace.Outcome) Code {
+	if o.Cause != trace.ByRules || o.Verdict == trace.Loop {
+		return HostStops
+	}
+	if s := decider(o); s != nil && !w.ownerOfStep(s).isProxy() {
+		return ForeignDrop
+	}
+	return FrontendRefused
+}
+
+// decider is the step that decided a verdict, nil if none did.
+func decider(o *trace.Outcome) *trace.Step {
+	if len(o.Steps) == 0 || o.Cause != trace.ByRules || !o.Verdict.Lost() {
+		return nil
+	}
+	s := &o.Steps[len(o.Steps)-1]
+	switch s.Action {
+	case trace.ActDrop, trace.ActReject, trace.ActPolicy:
+		return s
+	}
+	return nil
+}
+
+// judgeSource looks at the source address that an endpoint sees, and at the way
+// of its answer.
+func (w *world) judgeSource(c *call, o *trace.Outcome) (difference, bool) {
+	d := difference{severity: Error, outcome: o}
+	self := o.Dst == c.flow.Src
+	want := c.want.Masquerade || self
+	if local, _ := w.fib.Local(o.Dst); local {
+		want = false // what is delivered on this host is not masqueraded
+	}
+	seen := "the endpoint sees " + o.Src.String()
+	switch {
+	case want && !o.Masquerade && !w.isOwnSource(o):
+		d.code, d.actual = MasqueradeMissing, seen+", the client's own address"
+		if self {
+			d.code, d.actual = HairpinBroken, "the endpoint "+o.Dst.String()+" that calls itself sees its own address, and its answer never leaves it"
+		}
+	case !want && o.Masquerade && o.Src != c.flow.Src && c.client.class != service.FromHost:
+		d.code, d.actual = MasqueradeUnwanted, seen+" instead of the client's address"
+	default:
+		return w.judgeAnswer(c, o)
+	}
+	return d, false
+}
+
+// isOwnSource tells whether the source is the address that a masquerade would
+// have given anyway.
+func (w *world) isOwnSource(o *trace.Outcome) bool {
+	if !o.Src.IsValid() {
+		return false
+	}
+	towards := o.Dst
+	if r := w.fib.Lookup(netfilter.Question{Dst: o.Dst}); r.Via.IsValid() {
+		towards = r.Via
+	}
+	a, ok := w.host.SourceAddr(o.Out, towards)
+	return ok && a == o.Src
+}
+
+// judgeAnswer looks whether the answer comes back as the client expects it.
+// Where the Service asks to keep the address of a client whose answers need not
+// pass here, that is how it is.
+func (w *world) judgeAnswer(c *call, o *trace.Outcome) (difference, bool) {
+	r := o.Reply
+	if r == nil || !r.Passes && !o.DNAT && !o.Masquerade {
+		return difference{}, true
+	}
+	if !o.Masquerade && (c.client.away || c.client.class == service.FromOutside) && !w.isNear(o.Dst) {
+		return difference{}, true
+	}
+	d := difference{code: AnswerLost, severity: Error, actual: r.Reason, outcome: o}
+	switch {
+	case !r.Passes:
+	case r.Verdict == trace.Unknown:
+		d.code, d.severity = CannotTell, Warning
+	case r.Verdict.Lost():
+	case r.Src != c.flow.Dst || r.Dst != c.flow.Src:
+		d.actual = fmt.Sprintf("the answer comes back as %v -> %v, which the client does not know", r.Src, r.Dst)
+	default:
+		return difference{}, true
+	}
+	return d, false
+}
+
+// isNear tells whether an address is on this host or on a network of its own
+// that is no tunnel.
+func (w *world) isNear(a netip.Addr) bool {
+	r := w.fib.Lookup(netfilter.Question{Dst: a})
+	return r.Type == netfilter.RouteLocal || r.Type == netfilter.RouteUnicast && !r.Via.IsValid() && len(r.Hops) == 0 && !tunnel(w.host, r.Dev)
+}
+
+// judgeChoice looks at the endpoints together: who is missing, shares, affinity.
+func (w *world) judgeChoice(c *call, got map[netip.AddrPort]*big.Rat, remembers bool) (d difference, ok bool) {
+	d = difference{severity: Error, outcome: &c.answer.Outcomes[0]}
+	if !c.answer.Certain() {
+		return d, true // shares of what is not known mean nothing
+	}
+	equal := big.NewRat(1, int64(len(c.want.Endpoints)))
+	var missing, uneven []string
+	for _, e := range c.want.Endpoints {
+		switch share := got[e.Addr]; {
+		case share == nil:
+			missing = append(missing, e.Addr.String())
+		case share.Cmp(equal) != 0:
+			uneven = append(uneven, e.Addr.String()+" gets "+share.RatString())
+		}
+	}
+	slices.Sort(missing)
+	slices.Sort(uneven)
+	switch sticky := c.target.fe.Affinity > 0; {
+	case len(missing) > 0:
+		d.code, d.actual = EndpointMissing, "no connection goes to "+some(missing)
+	case len(uneven) > 0:
+		d.code, d.actual = SharesUneven, some(uneven)+" of the connections instead of "+equal.RatString()
+	case sticky && !remembers && len(c.want.Endpoints) > 1:
+		d.code, d.actual = AffinityMissing, "a client's next connection may go to another endpoint"
+	case !sticky && remembers:
+		d.code, d.actual = AffinityUnwanted, "clients are kept at the endpoint they had"
+	default:
+		return d, true
+	}
+	return d, false
+}
+
+// some lists the first of many.
+func some(list []string) string {
+	const most = 4
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}

@@ -1,0 +1,149 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"portolan/netfilter"
+	"portolan/service"
+)
+
+// checkTraffic follows every kind of client to every frontend.
+func checkTraffic(w *world, r *Report) {
+	if w.in.Services == nil {
+		return
+	}
+	work := make(chan *service.Service)
+	var group sync.WaitGroup
+	var mutex sync.Mutex
+	var found trouble
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			var own trouble
+			for s := range work {
+				w.checkService(s, &own)
+			}
+			mutex.Lock()
+			defer mutex.Unlock()
+			found.merge(&own)
+		})
+	}
+	for s := range w.in.Services.All() {
+		work <- s
+	}
+	close(work)
+	group.Wait()
+	found.report(w, r)
+}
+
+// checkService tries all frontends of one Service.
+func (w *world) checkService(s *service.Service, t *trouble) {
+	for _, f := range w.families {
+		for _, pf := range service.Decide(w.in.Services.Node, s, f) {
+			t.ports++
+			for _, fe := range pf.Frontends {
+				for _, to := range w.targets(f, fe) {
+					w.checkTarget(f, pf, to, t)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to target, t *trouble) {
+	row := Row{Service: pf.Name.String(), Kind: to.fe.Kind.String(), Frontend: to.to.String() + "/" + string(to.fe.Protocol)}
+	proto, _ := netfilter.ProtoByName(string(to.fe.Protocol))
+	for _, c := range w.callers(f, pf, to) {
+		one := call{client: c, target: to, flow: w.flow(c, to.to, proto)}
+		one.want = w.expect(&to.fe, c, one.flow.Src)
+		one.answer = w.in.Tracer.Trace(one.flow)
+		t.flows++
+		if !one.answer.Certain() {
+			t.uncertain++
+		}
+		t.assume(one.answer.Assumptions)
+		d, ok := w.judge(&one)
+		row.Cells = append(row.Cells, Cell{Client: c.name, Verdict: verdictText(&one, d, ok), OK: ok, Sure: one.answer.Certain()})
+		if !ok {
+			t.add(w, pf, &one, d)
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+// callers are all clients of a target: those that every frontend has, one in a
+// source range, and endpoints that call themselves.
+func (w *world) callers(f service.Family, pf service.PortFrontends, to target) []client {
+	var out []client
+	for _, c := range w.common[f] {
+		if c.away && to.fe.Kind == service.ClusterIP || to.to.Addr().IsLoopback() && c.class != service.FromHost {
+			continue // their own node translates it
+		}
+		out = append(out, c)
+	}
+	if to.to.Addr().IsLoopback() {
+		return out
+	}
+	for _, p := range to.fe.SourceRanges {
+		if c, ok := w.outsider(clientInRange, p); ok {
+			out = append(out, c)
+			break
+		}
+	}
+	var self []netip.Addr
+	for _, e := range pf.Port.Endpoints {
+		a := e.Addr.Addr()
+		if service.FamilyOf(a) == f && e.LocalTo(w.in.Services.Node.Name) && w.isPodHere(a) && !slices.Contains(self, a) {
+			self = append(self, a)
+			out = append(out, client{name: clientSelf, class: w.classOf(a, ""), src: a})
+		}
+	}
+	return out
+}
+
+// isPodHere tells whether an address is that of a pod whose packets come to this
+// host first.
+func (w *world) isPodHere(a netip.Addr) bool {
+	local, _ := w.fib.Local(a)
+	return !local && w.isNear(a)
+}
+
+// verdictText is the short form of what becomes of a call.
+func verdictText(c *call, d difference, ok bool) string {
+	if !ok {
+		return string(d.code)
+	}
+	if c.want.Verdict != service.Forward {
+		return c.want.Verdict.String()
+	}
+	text := fmt.Sprintf("%d endpoints", len(c.want.Endpoints))
+	if len(c.want.Endpoints) == 1 {
+		text = "1 endpoint"
+	}
+	if c.want.Masquerade {
+		text += ", masqueraded"
+	}
+	return text
+}
+
+// expectedText says what should become of a call.
+func expectedText(c *call) string {
+	if c.want.Verdict != service.Forward {
+		return fmt.Sprintf("%s: %s", c.want.Verdict, c.want.Reason)
+	}
+	var list []string
+	for _, e := range c.want.Endpoints {
+		list = append(list, e.Addr.String())
+	}
+	text := "to " + some(list)
+	if c.want.Masquerade || c.client.name == clientSelf {
+		text += " from an address of this node"
+	} else {
+		text += " from the client's own address"
+	}
+	return text + ": " + strings.TrimSpace(c.want.Reason)
+}

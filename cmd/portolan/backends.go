@@ -23,24 +23,31 @@ var toolFamilies = []struct {
 	tool  iptables.Family
 }{{service.IPv4, iptables.IPv4}, {service.IPv6, iptables.IPv6}}
 
-// newBackends returns a backend for each IP family that this host can program,
-// and whether the rules in force are those of a large cluster. It fails when no
-// family can be programmed, and says which are left out and why.
-func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble func(service.Family, error)) (list []agent.Family, large bool, err error) {
+// backends are those of the IP families that this host can program.
+type backends struct {
+	families []agent.Family
+	large    bool             // the rules in force are those of a large cluster
+	variant  iptables.Variant // in iptables mode
+}
+
+// newBackends fails when no family can be programmed, and says which are left out
+// and why.
+func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble func(service.Family, error)) (out backends, err error) {
 	if c.Mode == config.NFTables {
-		list, err = newTables(c, log, trouble)
-		return list, false, err
+		out.families, err = newTables(c, log, trouble)
+		return out, err
 	}
 	host, err := iptables.Detect(ctx)
 	if err != nil {
-		return nil, false, err
+		return out, err
 	}
+	out.variant = host.Variant
 	if host.Warning != "" {
 		log.Warn("iptables", "warning", host.Warning)
 	}
 	tools, err := usableTools(ctx, host, log)
 	if err != nil {
-		return nil, false, err
+		return out, err
 	}
 	counters := map[service.Family]backend.Counters{}
 	for f, tool := range tools {
@@ -69,12 +76,12 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 			Trouble:       blind,
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
-		list = append(list, agent.Family{Family: f.model, Backend: backend.New(options)})
+		out.families = append(out.families, agent.Family{Family: f.model, Backend: backend.New(options)})
 		if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
-			large = true
+			out.large = true
 		}
 	}
-	return list, large, nil
+	return out, nil
 }
 
 // usableTools returns the programs of every family that this host can program,

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	backend "portolan/backend/iptables"
+	"portolan/backend/nftables"
 	"portolan/kernel/iptables"
 )
 
@@ -23,12 +24,21 @@ variants of iptables and both IP families, with every jump to them from a
 built-in chain, and the nftables tables "portolan" and "kube-proxy", and nothing
 else. A chain that a chain of somebody else leads to stays, empty, and is an
 error. KUBE-FIREWALL is kubelet's too and stays. A
-second run finds nothing and is fine. Needs root.`,
-		Example: `  portolan cleanup --dry-run`,
+second run finds nothing and is fine. Needs root.
+
+With --own it is for a node that kube-proxy has taken over: only the nftables tables
+"portolan" go, which kube-proxy does not know. It takes over and removes everything
+else of Portolan by itself.`,
+		Example: `  portolan cleanup --dry-run
+  portolan cleanup --own`,
 		Args:    cobra.NoArgs,
 	}
 	dryRun := cmd.Flags().Bool("dry-run", false, "only list what would be removed")
+	own := cmd.Flags().Bool("own", false, "only remove what kube-proxy neither uses nor removes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *own {
+			return cleanupTables(cmd.Context(), *dryRun, cmd.OutOrStdout(), nftables.TableName)
+		}
 		return cleanup(cmd.Context(), *dryRun, cmd.OutOrStdout())
 	}
 	return cmd
@@ -52,7 +62,7 @@ func cleanup(ctx context.Context, dryRun bool, out io.Writer) error {
 			}
 		}
 	}
-	errs = append(errs, cleanupTables(ctx, dryRun, out))
+	errs = append(errs, cleanupTables(ctx, dryRun, out, nftables.TableName, kubeProxyTable))
 	return errors.Join(errs...)
 }
 

@@ -102,8 +102,8 @@ func compareTable(ctx context.Context, o nftables.Options, s *service.Snapshot) 
 	return sync.Diff(ctx)
 }
 
-// cleanupTables removes the tables of Service proxies and says which.
-func cleanupTables(ctx context.Context, dryRun bool, out io.Writer) error {
+// cleanupTables removes the named tables of both families and says which.
+func cleanupTables(ctx context.Context, dryRun bool, out io.Writer, names ...string) error {
 	conn, err := nft.Dial()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func cleanupTables(ctx context.Context, dryRun bool, out io.Writer) error {
 	defer conn.Close()
 	var errs []error
 	for _, f := range tableFamilies {
-		removed, err := nftables.Cleanup(ctx, conn, f.kernel, []string{nftables.TableName, kubeProxyTable}, dryRun)
+		removed, err := nftables.Cleanup(ctx, conn, f.kernel, names, dryRun)
 		for _, line := range removed {
 			fmt.Fprintf(out, "%s nftables: %s\n", f.model, line)
 		}

@@ -30,18 +30,19 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	warnAboutForwarding(log)
 	missing := setUpKernel(c, log)
 	var counts *metrics.Metrics
-	families, large, err := newBackends(ctx, c, log, func(f service.Family, err error) {
+	kernel, err := newBackends(ctx, c, log, func(f service.Family, err error) {
 		log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
 		counts.CleanupFailed(f)
 	})
 	if err != nil {
 		return err
 	}
+	families := kernel.families
 	counts = newMetrics(c, familiesOf(families))
 	health := healthcheck.NewHealth(2*c.SyncPeriod, familiesOf(families))
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
-	takeOver := newTakeover(ctx, c, log)
+	others := newTakeover(c.Mode, kernel.variant, log, func(f service.Family) { counts.CleanupFailed(f) })
 	var again sync.Once
 	options := pace(c, log)
 	options.Queued = func(f service.Family) {
@@ -49,7 +50,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 		counts.Queued(f)
 	}
 	options.Synced = func(r agent.Result) {
-		takeOver(r)
+		others.note(r)
 		health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
 		counts.Synced(r)
 		ports.update(r)
@@ -60,7 +61,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	a := agent.New(counts.CountRules(families), options)
 	health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	cluster := kube.NewCluster(settings)
-	if large {
+	if kernel.large {
 		cluster.StartLarge()
 	}
 	counts.Watch(a)
@@ -71,6 +72,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	work := newCrew(ctx)
 	work.serve(c, servers{health: counts.CountAnswers(health.Handler()), metrics: pages}, log)
 	work.add(c.Watch)
+	work.add(others.run)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
 		return follow(ctx, cluster, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {

@@ -2,54 +2,139 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"portolan/agent"
+	iptablesbackend "portolan/backend/iptables"
 	"portolan/backend/nftables"
 	"portolan/config"
+	"portolan/kernel/iptables"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
 
-// newTakeover returns what is to be told every attempt to write. In nftables mode
-// it removes the table that kube-proxy left, in each family once ours is in force
-// for the first time: until then kube-proxy's goes on serving, and as long as it is
-// there its translation comes first, with endpoints that nobody keeps any more. The
-// kernel takes it out in one transaction, so a packet meets both tables or ours.
-// What failed is tried again after the next write.
-func newTakeover(ctx context.Context, c config.Config, log *slog.Logger) func(agent.Result) {
-	done := map[service.Family]*bool{service.IPv4: new(bool), service.IPv6: new(bool)}
-	return func(r agent.Result) {
-		done := done[r.Family] // results of one family come one after the other
-		if c.Mode != config.NFTables || *done || r.Err != nil || !r.Full {
-			return
+// takeover removes what the Service proxy before us left in another place than ours:
+// another mode's rules, kube-proxy's table, the rules of the other variant of
+// iptables. As long as they are there their translation may come first, with
+// endpoints that nobody keeps any more. They go once ours are in force, so that a
+// packet always meets somebody's.
+type takeover struct {
+	mode    config.Mode
+	variant iptables.Variant // of our rules, in iptables mode
+	log     *slog.Logger
+	failed  func(service.Family)
+	written chan service.Family
+	told    map[service.Family]string // the last error
+}
+
+// takeoverRetry is the time from one try to remove what is left to the next.
+const takeoverRetry = 30 * time.Second
+
+func newTakeover(mode config.Mode, variant iptables.Variant, log *slog.Logger, failed func(service.Family)) *takeover {
+	return &takeover{mode: mode, variant: variant, log: log, failed: failed,
+		written: make(chan service.Family, len(tableFamilies)), told: map[service.Family]string{}}
+}
+
+// note hears how an attempt to write went. Full ones are rare, and come after
+// everything that might have brought others' rules back.
+func (t *takeover) note(r agent.Result) {
+	if r.Err != nil || !r.Full {
+		return
+	}
+	select {
+	case t.written <- r.Family:
+	default: // it is about to be looked at
+	}
+}
+
+// run works until ctx ends.
+func (t *takeover) run(ctx context.Context) error {
+	var again <-chan time.Time
+	pending := map[service.Family]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f := <-t.written:
+			pending[f] = true
+		case <-again:
 		}
-		removed, err := removePeer(ctx, r.Family)
-		if err != nil {
-			log.Error("kube-proxy's table could not be removed and goes on translating; will be tried again",
-				"family", r.Family, "table", kubeProxyTable, "error", err)
-			return
+		for f := range pending {
+			if t.remove(ctx, f) {
+				delete(pending, f)
+			}
 		}
-		*done = true
-		for _, what := range removed {
-			log.Info("taken over from kube-proxy", "family", r.Family, "done", what)
+		if again = nil; len(pending) > 0 {
+			again = time.After(takeoverRetry)
 		}
 	}
 }
 
-// removePeer removes kube-proxy's table of one family, if it is there, and tells
-// what it did.
-func removePeer(ctx context.Context, f service.Family) ([]string, error) {
+// remove tells whether nothing is left that is not ours.
+func (t *takeover) remove(ctx context.Context, f service.Family) bool {
+	removed, err := removeOthers(ctx, f, t.mode, t.variant)
+	if len(removed) > 0 {
+		t.log.Info("taken over: the rules of the Service proxy before are removed", "family", f, "removed", len(removed), "first", removed[0])
+		t.log.Debug("taken over", "family", f, "removed", removed)
+	}
+	if err == nil || ctx.Err() != nil {
+		t.told[f] = ""
+		return true
+	}
+	t.failed(f)
+	if text := err.Error(); t.told[f] != text {
+		t.told[f] = text
+		t.log.Error("rules of the Service proxy before could not be removed and may go on translating; will be tried again",
+			"family", f, "after", takeoverRetry, "error", err)
+	}
+	return false
+}
+
+// removeOthers removes what Service proxies have in one family where a proxy of this
+// mode and variant has nothing, and tells what it did.
+func removeOthers(ctx context.Context, f service.Family, mode config.Mode, variant iptables.Variant) ([]string, error) {
+	tables := []string{kubeProxyTable}
+	if mode != config.NFTables {
+		tables = append(tables, nftables.TableName)
+	}
+	removed, isThere, err := removeTables(ctx, f, tables)
+	for _, family := range toolFamilies {
+		if family.model != f {
+			continue
+		}
+		for _, tool := range installedTools(ctx, family.tool) {
+			if mode == config.IPTables && tool.Variant == variant || tool.Variant == iptables.NFT && !isThere {
+				continue
+			}
+			lines, failed := iptablesbackend.New(iptablesbackend.Options{Family: f, Tool: tool}).Cleanup(ctx, false)
+			for _, line := range lines {
+				removed = append(removed, fmt.Sprintf("iptables, variant %s, %s", tool.Variant, line))
+			}
+			err = errors.Join(err, failed)
+		}
+	}
+	return removed, err
+}
+
+// removeTables removes tables of one family, and tells whether the kernel has
+// nf_tables at all.
+func removeTables(ctx context.Context, f service.Family, names []string) (removed []string, isThere bool, err error) {
 	conn, err := nft.Dial()
 	if err != nil {
-		return nil, err
+		return nil, false, nil
 	}
 	defer conn.Close()
 	for _, t := range tableFamilies {
-		if t.model == f {
-			return nftables.Cleanup(ctx, conn, t.kernel, []string{kubeProxyTable}, false)
+		if t.model != f {
+			continue
 		}
+		if _, err := conn.Tables(t.kernel); err != nil {
+			return nil, false, nil
+		}
+		removed, err = nftables.Cleanup(ctx, conn, t.kernel, names, false)
 	}
-	panic(fmt.Sprintf("no tables of family %v", f))
+	return removed, true, err
 }

@@ -5,6 +5,7 @@
 package apiserver
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,12 +17,20 @@ import (
 var binary string
 
 // TestMain builds the binary once; PORTOLAN_E2E_BINARY names one to test instead.
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
 		fmt.Println("e2e/apiserver: skipped: network namespaces and their rules need root")
 		return m.Run()
+	}
+	// Labs wait for packets more than they compute, so more of them than cores.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Println("e2e/apiserver:", err)
+		return 1
 	}
 	if binary = os.Getenv("PORTOLAN_E2E_BINARY"); binary != "" {
 		return m.Run()

@@ -28,6 +28,7 @@ const patience = 30 * time.Second
 const (
 	proxyToken  = "token-of-the-proxy"
 	nobodyToken = "token-of-nobody"
+	peerToken   = "token-of-kube-proxy"
 )
 
 // world is a lab of node1, with the pods a, b and c, and a host with the control
@@ -41,6 +42,17 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOf(t, lab.Topology{
+		Nodes:  []lab.NodeSpec{lab.NumberedNode(1)},
+		Pods:   []lab.PodSpec{lab.NumberedPod("a", 1, 1, 8080), lab.NumberedPod("b", 1, 2, 8080), lab.NumberedPod("c", 1, 3, 8080)},
+		Client: lab.ClientAddrs,
+		Routes: lab.RoutesVia("node1"),
+	})
+}
+
+// newWorldOf adds the control plane to a topology.
+func newWorldOf(t *testing.T, topology lab.Topology) *world {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces and their rules need root")
 	}
@@ -49,12 +61,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	control := lab.NodeSpec{Name: "control", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("2001:db8::5")}}
-	l, err := lab.New(lab.Topology{
-		Nodes:  []lab.NodeSpec{lab.NumberedNode(1), control},
-		Pods:   []lab.PodSpec{lab.NumberedPod("a", 1, 1, 8080), lab.NumberedPod("b", 1, 2, 8080), lab.NumberedPod("c", 1, 3, 8080)},
-		Client: lab.ClientAddrs,
-		Routes: lab.RoutesVia("node1"),
-	})
+	topology.Nodes = append(topology.Nodes, control)
+	l, err := lab.New(topology)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +76,7 @@ func newWorld(t *testing.T) *world {
 		Users: []controlplane.User{
 			{Name: "system:serviceaccount:kube-system:portolan", Token: proxyToken},
 			{Name: "nobody", Token: nobodyToken},
+			{Name: "system:kube-proxy", Token: peerToken},
 		},
 	})
 	if err != nil {
@@ -209,6 +218,8 @@ type proxy struct {
 	log *logBuffer
 	w   *world
 
+	node    *lab.Node
+	metrics string // URL
 	stopped bool
 }
 
@@ -220,7 +231,7 @@ func (w *world) start(token string, args ...string) *proxy {
 		w.t.Fatal(err)
 	}
 	args = append([]string{"proxy", "--kubeconfig", file, "--cluster-cidr", "10.244.0.0/16,fd00:244::/32", "-v", "2"}, args...)
-	p := &proxy{cmd: w.node.Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, args...), log: &logBuffer{}, w: w}
+	p := &proxy{cmd: w.node.Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, args...), log: &logBuffer{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)

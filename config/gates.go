@@ -52,7 +52,7 @@ func gateWarnings(given map[string]bool) []string {
 		case name == gateIPVS:
 			out = append(out, fmt.Sprintf("feature gate %s is deprecated", name))
 		case name == "KubeProxyNFTablesLocalhostNodePorts" && given[name]:
-			out = append(out, fmt.Sprintf("feature gate %s changes nothing: NodePorts do not answer on loopback in nftables mode", name))
+			out = append(out, fmt.Sprintf("feature gate %s changes nothing: in nftables mode NodePorts answer on loopback where nodePortAddresses asks for it, as by the word localhost", name))
 		}
 	}
 	return out

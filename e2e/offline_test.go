@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"portolan/lab"
+	"portolan/localhost"
 	"portolan/netfilter"
 	"portolan/netfilter/hostfile"
 	"portolan/netfilter/iptsave"
@@ -79,6 +80,8 @@ type paperNode struct {
 	bridge []netip.Addr
 	trace  *trace.Tracer
 	model  *service.Snapshot
+	// listening are the loopback addresses on which the proxy itself answers.
+	listening []netip.Addr
 }
 
 // newOffline puts a scenario on paper, with the tables that rules gives for a node
@@ -101,12 +104,15 @@ func newOffline(t *testing.T, s scenario, mode string, rules func(*offline, *pap
 			n.bridge = append(n.bridge, p.Masked().Addr().Next())
 		}
 		args := append([]string{"--manifests", dir, "--hostname-override", spec.Name, "--cluster-cidr", clusterCIDR(), "--proxy-mode", mode}, s.args...)
-		model, localhost, err := paperModel(t.Context(), args, n.addresses())
+		model, routed, err := paperModel(t.Context(), args, n.addresses())
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.model = model
-		host, err := hostfile.Parse(spec.Name, o.describe(n, localhost))
+		if mode == "nftables" {
+			n.listening = localhost.Addresses(model.Node.NodePorts)
+		}
+		host, err := hostfile.Parse(spec.Name, o.describe(n, routed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +328,19 @@ func (o *offline) next(w walk, way trace.Outcome, shares map[arrival]*big.Rat) e
 	switch way.Verdict {
 	case trace.Dropped:
 		return end(arrival{verdict: lab.TimedOut})
-	case trace.Rejected, trace.Input: // nobody listens on a node
+	case trace.Input:
+		if t, ok := o.nodes[w.node].listens(way); ok {
+			w.share.Quo(w.share, big.NewRat(int64(len(t.Endpoints)), 1))
+			for _, e := range t.Endpoints {
+				seen := o.nodes[w.node].source(e.Addr())
+				if err := end(arrival{verdict: lab.Answered, pod: o.pods[e.Addr()].Name, seen: seen, masked: true}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return end(arrival{verdict: lab.Refused}) // nobody else listens on a node
+	case trace.Rejected:
 		return end(arrival{verdict: lab.Refused})
 	case trace.Forwarded, trace.Output:
 	default:
@@ -350,6 +368,18 @@ func (o *offline) next(w walk, way trace.Outcome, shares map[arrival]*big.Rat) e
 		}
 	}
 	return end(arrival{verdict: lab.Unreachable}) // by the default route
+}
+
+// listens tells where the proxy of the node carries what is delivered here.
+func (n *paperNode) listens(way trace.Outcome) (localhost.Target, bool) {
+	for svc := range n.model.All() {
+		for p, t := range localhost.Ports(n.model.Node, svc, n.listening) {
+			if p.Addr == netip.AddrPortFrom(way.Dst, way.DstPort) && string(p.Protocol) == netfilter.ProtoName(way.Proto) {
+				return t, true
+			}
+		}
+	}
+	return localhost.Target{}, false
 }
 
 // comesBack makes sure that the answer is translated back where it passes again.

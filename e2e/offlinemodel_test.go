@@ -193,7 +193,7 @@ func (n *paperNode) frontend(f flow) (service.Frontend, bool) {
 	addrs := n.model.Node.NodePorts
 	nodePort := slices.Contains(n.addresses(), f.to.Addr()) && (addrs.All(family) || slices.Contains(addrs.Selected(family), f.to.Addr()))
 	if f.to.Addr().IsLoopback() {
-		nodePort = family == service.IPv4 && addrs.AllowsLocalhost()
+		nodePort = family == service.IPv4 && addrs.AllowsLocalhost() || slices.Contains(n.listening, f.to.Addr())
 	}
 	for svc := range n.model.All() {
 		for _, pf := range service.Decide(n.model.Node, svc, family) {

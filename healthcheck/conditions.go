@@ -64,6 +64,7 @@ const (
 	RulesWritten       = "RulesWritten"       // the last attempt to write succeeded
 	ServicesProgrammed = "ServicesProgrammed" // every Service is programmed as it asks
 	NothingPending     = "NothingPending"     // no change waits to be written
+	LoopbackAnswers    = "LoopbackAnswers"    // this process listens for NodePorts on loopback, where it should
 )
 
 // Condition is one thing about one family that is as it should be (Status True)
@@ -78,7 +79,7 @@ type Condition struct {
 	// LastSuccess is the end of the last write (RulesWritten).
 	LastSuccess *time.Time `json:"lastSuccess,omitempty"`
 	// Services are those that are not programmed as they ask, each with the reason
-	// (ServicesProgrammed).
+	// (ServicesProgrammed), or the Service ports that do not answer (LoopbackAnswers).
 	Services map[string]string `json:"services,omitempty"`
 	Pending  *Pending          `json:"pending,omitempty"` // NothingPending
 }
@@ -88,7 +89,12 @@ type verboseReport struct {
 	Conditions []Condition `json:"conditions"`
 }
 
-// Conditions returns three conditions a family.
+// TellMore adds conditions that others know of; they change no answer but the
+// verbose one. It is called before the Health is used; more must be safe for use by
+// several goroutines.
+func (h *Health) TellMore(more func() []Condition) { h.more = more }
+
+// Conditions returns three conditions a family, then those of TellMore.
 func (h *Health) Conditions() []Condition {
 	h.mu.Lock()
 	families := make([]service.Family, 0, len(h.families))
@@ -108,7 +114,7 @@ func (h *Health) Conditions() []Condition {
 			out[len(out)-1-i].Family = f.String()
 		}
 	}
-	return out
+	return append(out, h.more()...)
 }
 
 func condition(kind string, ok bool, since time.Time, format string, args ...any) Condition {

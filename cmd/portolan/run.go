@@ -73,12 +73,14 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	work.serve(c, servers{health: counts.CountAnswers(health.Handler()), metrics: pages}, log)
 	work.add(c.Watch)
 	work.add(others.run)
+	loopback := newLoopback(c, work, health, counts, log)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
 		return follow(ctx, cluster, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
 			detect(s.Node)
 			health.SetEligible(!s.Node.Leaving)
 			a.Publish(s)
+			loopback(s)
 		})
 	})
 	a.Run(work.ctx)

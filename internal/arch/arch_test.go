@@ -31,6 +31,7 @@ var rules = []rule{
 	{"source/...", []string{"service", "source/kube", "k8s.io/", "sigs.k8s.io/", "github.com/fsnotify/"}, "the only rooms, with config, that know Kubernetes types"},
 	{"healthcheck", []string{"service"}, "tells about the proxy, does not steer it"},
 	{"conntrack", []string{"service", "github.com/vishvananda/", "golang.org/x/sys"}, "flows against Services"},
+	{"localhost", []string{"service"}, "carries connections to where service says, and knows no rules"},
 	{"metrics", []string{"agent", "dataplane", "service", "github.com/prometheus/", "k8s.io/client-go/tools/metrics"}, "counts what the agent says; only the agent's backends pass through it"},
 	{"agent", []string{"dataplane", "service"}, "the loop knows no backend and no source"},
 	{"kernel/...", []string{"kernel/...", "golang.org/x/sys", "github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables"}, "talks to the kernel and knows no Services"},

@@ -33,7 +33,7 @@ golden: ## writes the golden files anew; look at the difference
 	cd deploy/check && go test . -update
 
 e2e: ## scenarios with real packets, in network namespaces
-	tools/system-packages $(PROGRAMS)
+	tools/system-packages $(PROGRAMS) update-ca-certificates
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
 	cd deploy/check && go test -count=1 -run Server -v . -args -server | ../../tools/e2e-summary
 	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary

@@ -150,6 +150,7 @@ options:
   mode: iptables
   detectLocalMode: NodeCIDR
   metricsBindAddress: 127.0.0.1:10249
+  oomScoreAdj: -997
   nodePortAddresses: [primary]
   iptables: {masqueradeAll: true, minSyncPeriod: 2s}
   clientConnection: {qps: 50, kubeconfig: /etc/portolan/kubeconfig.conf}

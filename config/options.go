@@ -24,11 +24,15 @@ type ProxyOptions struct {
 	Manifests []string `json:"manifests,omitempty"`
 	// NodeIPs are addresses of this node, instead of those of its Node object.
 	NodeIPs []string `json:"nodeIPs,omitempty"`
+	// TCPReset has established connections to endpoints that are gone end with a
+	// reset, where clients would wait until they give up by themselves.
+	TCPReset bool `json:"tcpReset,omitempty"`
 }
 
 func (o *ProxyOptions) bind(set *pflag.FlagSet) {
 	set.StringArrayVar(&o.Manifests, "manifests", nil, "file or folder with Services, EndpointSlices and Nodes, YAML or JSON, instead of the API server; repeatable")
 	set.StringArrayVar(&o.NodeIPs, "node-ip", nil, "address of this node, instead of those of its Node object; repeatable")
+	set.BoolVar(&o.TCPReset, "tcp-reset", false, "remove established TCP connections to endpoints that are gone, so that clients are reset by another one instead of waiting; needs nf_conntrack_tcp_loose=1 and an endpoint that is left")
 }
 
 // Addrs returns NodeIPs as addresses.

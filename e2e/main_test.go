@@ -116,7 +116,7 @@ func (t *tally) add(group string, c count) {
 
 // groups are what must have run for every backend; soloGroups, once.
 var (
-	groups     = []string{"flows", "cells", "shares", "affinity", "changes", "restart", "cleanup"}
+	groups     = []string{"flows", "cells", "shares", "affinity", "changes", "restart", "cleanup", "conntrack"}
 	soloGroups = []string{"demo", "mutations", "offline"}
 )
 

@@ -28,8 +28,6 @@ import (
 // missing are the metrics of kube-proxy 1.37.2 that are not there, each with the
 // reason; docs/metrics.md has the same list.
 var missing = map[string]string{
-	"kubeproxy_conntrack_reconciler_deleted_entries_total":         "no reconciler of conntrack entries yet",
-	"kubeproxy_conntrack_reconciler_sync_duration_seconds":         "no reconciler of conntrack entries yet",
 	"kubeproxy_nftables_localhost_nodeport_rejected_packets_total": "no rule rejects on loopback: where nobody listens the kernel does",
 	"cardinality_enforcement_unexpected_categorizations_total":     "about component-base's registry, which is not used",
 	"disabled_metrics_total":                                       "about component-base's registry, which is not used",
@@ -200,6 +198,7 @@ func busy(t *testing.T, mode string) map[string]*dto.MetricFamily {
 		time.Sleep(time.Minute)
 		m.Synced(agent.Result{Family: service.IPv4, Err: errors.New("no lock"), Duration: time.Second})
 		m.CleanupFailed(service.IPv4)
+		m.Reconciled(service.IPv4, time.Second, 3)
 		healthy := m.CountAnswers(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		for _, path := range []string{"/healthz", "/livez", "/other"} {
 			healthy.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))

@@ -37,6 +37,7 @@ type Metrics struct {
 	started  time.Time
 	sync     syncMetrics
 	own      ownMetrics
+	flows    flowMetrics
 	rules    *rules // nil unless the mode is iptables
 	families []service.Family
 	answers  map[string]*prometheus.CounterVec // by path
@@ -50,6 +51,7 @@ func New(o Options) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), started: time.Now(), families: o.Families, written: map[service.Family]*service.Snapshot{}}
 	m.sync = newSyncMetrics(m.registry, o.Mode)
 	m.own = newOwnMetrics(m.registry, o)
+	m.flows = newFlowMetrics(m.registry)
 	if o.Mode == IPTables {
 		m.rules = newRules(m.registry)
 	}
@@ -131,6 +133,13 @@ func portolan(name, help string) prometheus.Opts {
 
 func counter(r *prometheus.Registry, o prometheus.Opts, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts(o), labels)
+	r.MustRegister(v)
+	return v
+}
+
+// histogram has one series for each family.
+func histogram(r *prometheus.Registry, o prometheus.Opts, buckets []float64) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: o.Namespace, Name: o.Name, Help: o.Help, Buckets: buckets}, []string{"ip_family"})
 	r.MustRegister(v)
 	return v
 }

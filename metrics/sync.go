@@ -20,18 +20,15 @@ type syncMetrics struct {
 
 // newSyncMetrics defines those of the mode.
 func newSyncMetrics(r *prometheus.Registry, mode string) syncMetrics {
-	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		o := kubeProxy(name, help)
-		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: o.Namespace, Name: o.Name, Help: o.Help, Buckets: buckets}, []string{"ip_family"})
-		r.MustRegister(v)
-		return v
+	times := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return histogram(r, kubeProxy(name, help), buckets)
 	}
 	durations := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m := syncMetrics{
-		all:         histogram("sync_proxy_rules_duration_seconds", "Time of one attempt to write what changed.", durations),
-		full:        histogram("sync_full_proxy_rules_duration_seconds", "Time of one attempt that looked at the kernel in full.", durations),
-		partial:     histogram("sync_partial_proxy_rules_duration_seconds", "Time of one attempt that wrote changes only.", durations),
-		programming: histogram("network_programming_duration_seconds", "Time from a change of endpoints, as its EndpointSlice says, to its write.", programmingBuckets()),
+		all:         times("sync_proxy_rules_duration_seconds", "Time of one attempt to write what changed.", durations),
+		full:        times("sync_full_proxy_rules_duration_seconds", "Time of one attempt that looked at the kernel in full.", durations),
+		partial:     times("sync_partial_proxy_rules_duration_seconds", "Time of one attempt that wrote changes only.", durations),
+		programming: times("network_programming_duration_seconds", "Time from a change of endpoints, as its EndpointSlice says, to its write.", programmingBuckets()),
 		last:        gauge(r, kubeProxy("sync_proxy_rules_last_timestamp_seconds", "When the last write succeeded, Unix time."), "ip_family"),
 		lastQueued:  gauge(r, kubeProxy("sync_proxy_rules_last_queued_timestamp_seconds", "When a change last began to wait, Unix time."), "ip_family"),
 	}

@@ -43,6 +43,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	ports := newNodePortHealth(ctx, health, families, log)
 	defer ports.close()
 	others := newTakeover(c.Mode, kernel.variant, log, func(f service.Family) { counts.CleanupFailed(f) })
+	stale := newFlows(c, familiesOf(families), counts, log)
 	var again sync.Once
 	options := pace(c, log)
 	options.Queued = func(f service.Family) {
@@ -54,6 +55,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 		health.Attempted(r.Family, healthcheck.Attempt{Err: r.Err, Failed: r.Refused})
 		counts.Synced(r)
 		ports.update(r)
+		stale.written(r)
 		if missing && r.Err == nil { // rules have the kernel track connections
 			again.Do(func() { setUpConntrack(c, log) })
 		}
@@ -74,6 +76,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	work.add(c.Watch)
 	work.add(others.run)
 	loopback := newLoopback(c, work, health, counts, log)
+	stale.join(work)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, familiesOf(families), log)
 		return follow(ctx, cluster, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {

@@ -30,7 +30,7 @@ var rules = []rule{
 	{"config", []string{"k8s.io/", "sigs.k8s.io/", "github.com/spf13/pflag", "go.yaml.in/yaml/", "github.com/fsnotify/"}, "reads kube-proxy's own configuration types, with the lines of the file, and watches it"},
 	{"source/...", []string{"service", "source/kube", "k8s.io/", "sigs.k8s.io/", "github.com/fsnotify/"}, "the only rooms, with config, that know Kubernetes types"},
 	{"healthcheck", []string{"service"}, "tells about the proxy, does not steer it"},
-	{"conntrack", []string{"service", "github.com/vishvananda/", "golang.org/x/sys"}, "flows against Services"},
+	{"conntrack", []string{"service", "kernel/conntrack"}, "flows against Services; how the kernel is asked for them is below"},
 	{"localhost", []string{"service"}, "carries connections to where service says, and knows no rules"},
 	{"metrics", []string{"agent", "dataplane", "service", "github.com/prometheus/", "k8s.io/client-go/tools/metrics"}, "counts what the agent says; only the agent's backends pass through it"},
 	{"agent", []string{"dataplane", "service"}, "the loop knows no backend and no source"},

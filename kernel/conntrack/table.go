@@ -1,0 +1,157 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Table is the kernel's table of connections, of the network namespace in which
+// it was opened. It is not safe for use by several goroutines; while Flows
+// yields, Delete may be called.
+type Table struct {
+	dump, change *socket
+}
+
+// Open opens the table.
+func Open() (*Table, error) {
+	dump, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	change, err := openSocket()
+	if err != nil {
+		unix.Close(dump.fd)
+		return nil, err
+	}
+	return &Table{dump, change}, nil
+}
+
+// Close ends the use of the table.
+func (t *Table) Close() error {
+	return errors.Join(unix.Close(t.dump.fd), unix.Close(t.change.fd))
+}
+
+// ErrInterrupted is the error of a dump that may lack entries, as the table
+// changed its size meanwhile.
+var ErrInterrupted = errors.New("conntrack: the table changed its size while it was read")
+
+// Flows streams the flows that the filter selects, each as the kernel comes upon
+// it: flows that come or go meanwhile may be there or not. After an error nothing
+// follows. It ends with the context.
+func (t *Table) Flows(ctx context.Context, f Filter) iter.Seq2[Flow, error] {
+	return func(yield func(Flow, error) bool) {
+		s := t.dump
+		s.seq++
+		w := writer{}
+		w.dump(s.seq, f)
+		if err := s.send(w.buf); err != nil {
+			yield(Flow{}, fmt.Errorf("conntrack: ask for flows: %w", err))
+			return
+		}
+		listening, interrupted := true, false
+		for {
+			list, err := s.receive()
+			if err != nil {
+				if listening {
+					yield(Flow{}, fmt.Errorf("conntrack: read flows: %w", err))
+				}
+				return
+			}
+			ended := ctx.Err() != nil // what is under way is read to its end
+			for m := range list {
+				if m.seq != s.seq {
+					continue
+				}
+				interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
+				if m.typ == unix.NLMSG_ERROR || m.typ == unix.NLMSG_DONE {
+					if err := endOfDump(ctx, m, interrupted); err != nil && listening {
+						yield(Flow{}, err)
+					}
+					return
+				}
+				if !listening || ended || m.typ != ctNew {
+					continue
+				}
+				if flow, ok := parseFlow(m.body); ok && f.Match(flow) {
+					listening = yield(flow, nil)
+				}
+			}
+		}
+	}
+}
+
+// endOfDump tells why a dump is not all that was asked for.
+func endOfDump(ctx context.Context, last message, interrupted bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := last.code(); err != nil {
+		return fmt.Errorf("conntrack: read flows: %w", err)
+	}
+	if interrupted {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+// batch is how many deletions the kernel is asked for at once; an answer to each
+// fits in a socket buffer.
+const batch = 256
+
+// Delete removes entries and returns how many it removed; those that ended
+// meanwhile do not count, and their successors stay. An error does not keep it
+// from removing the rest.
+func (t *Table) Delete(flows []Flow) (removed int, err error) {
+	for part := range slices.Chunk(flows, batch) {
+		n, failed := t.deleteBatch(part)
+		removed += n
+		if err == nil {
+			err = failed
+		}
+	}
+	return removed, err
+}
+
+func (t *Table) deleteBatch(flows []Flow) (removed int, err error) {
+	s := t.change
+	first := s.seq + 1
+	w := writer{}
+	for i, f := range flows {
+		s.seq++
+		var flags uint16
+		if i == len(flows)-1 { // others are answered only when they fail
+			flags = unix.NLM_F_ACK
+		}
+		w.remove(s.seq, flags, f)
+	}
+	if err := s.send(w.buf); err != nil {
+		return 0, fmt.Errorf("conntrack: delete flows: %w", err)
+	}
+	removed = len(flows)
+	for {
+		list, failed := s.receive()
+		if failed != nil {
+			return 0, fmt.Errorf("conntrack: delete flows: %w", failed)
+		}
+		for m := range list {
+			at := int(m.seq - first)
+			if m.typ != unix.NLMSG_ERROR || at < 0 || at >= len(flows) {
+				continue
+			}
+			if code := m.code(); code != nil {
+				removed--
+				if code != unix.ENOENT && err == nil {
+					err = fmt.Errorf("conntrack: delete %v: %w", flows[at], code)
+				}
+			}
+			if m.seq == s.seq {
+				return removed, err
+			}
+		}
+	}
+}

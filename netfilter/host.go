@@ -18,7 +18,8 @@ type Host struct {
 	Sysctls    map[string]string // dotted names: net.ipv4.ip_forward
 	Flows      []ConntrackEntry
 	Sets       []*Set
-	Accounts   []string // nfacct object names
+	Servers    []VirtualServer // of IPVS
+	Accounts   []string        // nfacct object names
 	Have       Known
 
 	// Described is true when a person described the host: then what is left
@@ -31,7 +32,7 @@ type Host struct {
 
 // Known tells which parts of a Host were given.
 type Known struct {
-	Interfaces, Routes, Rules, Neighbours, Sysctls, Flows, Sets bool
+	Interfaces, Routes, Rules, Neighbours, Sysctls, Flows, Sets, Servers bool
 }
 
 // Interfaced is a network interface with its addresses.

@@ -9,6 +9,7 @@ var sysctlDefaults = map[string]string{
 	"net.ipv6.conf.all.forwarding":              "0",
 	"net.bridge.bridge-nf-call-iptables":        "1",
 	"net.bridge.bridge-nf-call-ip6tables":       "1",
+	"net.ipv4.vs.conntrack":                     "0",
 	"net.netfilter.nf_conntrack_tcp_loose":      "1",
 	"net.netfilter.nf_conntrack_tcp_be_liberal": "0",
 }

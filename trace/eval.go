@@ -135,7 +135,7 @@ func (r *run) evalRare(m netfilter.Match) value {
 		r.assumed.add("what " + m.Module + " counts is not exceeded: " + m.Text)
 		return is(m.WithinBudget)
 	case netfilter.IPVS:
-		return is(m.Text == "" && m.Not)
+		return r.ipvsMatch(m)
 	case netfilter.NFAcct:
 		return is(true)
 	case netfilter.Owner:

@@ -75,6 +75,7 @@ type packet struct {
 	bridge       string // the bridge it is bridged within, "" if routed
 	physIn       string
 	local        bool // a process of the host sent it
+	ipvs         bool // IPVS has handled it
 	tos          uint8
 	priority     uint32
 	// Why mark or priority are not known, "" when they are.
@@ -93,6 +94,7 @@ type conn struct {
 	answer           netfilter.Tuple // the reply tuple as NAT has made it
 	dnatSet, snatSet bool            // the side is initialised: nat is not asked again
 	dnat, snat       bool            // the side is rewritten
+	ipvs             bool            // by IPVS, which rewrites destinations and answers itself
 	mark             uint32
 	confirmed        bool   // the packet has passed its last hook once: the entry is in the table
 	markWhy          string // why it is not known, "" when it is

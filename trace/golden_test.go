@@ -56,6 +56,8 @@ func flow(t testing.TB, s string) trace.Flow {
 			f.Mark = uint32(n)
 		case "invalid":
 			f.Invalid = true
+		case "ack":
+			f.TCPFlags = netfilter.ACK
 		default:
 			n, ok := netfilter.ProtoByName(k)
 			if !ok {

@@ -55,6 +55,7 @@ func (r *run) begins(flags uint8) bool {
 // found takes over an existing entry: its NAT is carried out, nat is not asked.
 func (r *run) found(e *netfilter.ConntrackEntry, tuple netfilter.Tuple) {
 	r.ct = conn{state: netfilter.StateEstablished, entry: e, orig: e.Orig, answer: e.Reply, dnatSet: true, snatSet: true, dnat: e.HasDNAT(), snat: e.HasSNAT(), mark: e.Mark}
+	r.ct.ipvs = r.ct.dnat && r.t.host.ServerFor(e.Proto, e.Orig.Dst, e.Orig.DstPort, 0) != nil
 	switch {
 	case tuple == e.Reply && tuple != e.Orig:
 		r.ct.reply = true
@@ -93,7 +94,7 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 	old := r.pkt.dst
 	p, e := &r.pkt, r.ct.entry
 	switch {
-	case dst && !r.ct.reply && r.ct.dnat:
+	case dst && !r.ct.reply && r.ct.dnat && !r.ct.ipvs:
 		p.dst, p.dport = e.Reply.Src, e.Reply.SrcPort
 	case dst && r.ct.reply && r.ct.snat:
 		p.dst, p.dport = e.Orig.Src, e.Orig.SrcPort
@@ -103,7 +104,7 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 			r.end(Dropped, "the connection was masqueraded as "+p.src.String()+" for another interface than "+p.out+": the kernel drops the packet and forgets the connection")
 			return false
 		}
-	case !dst && r.ct.reply && r.ct.dnat:
+	case !dst && r.ct.reply && r.ct.dnat && !r.ct.ipvs:
 		p.src, p.sport = e.Orig.Dst, e.Orig.DstPort
 	}
 	if h == netfilter.Output && old != p.dst {

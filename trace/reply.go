@@ -22,9 +22,12 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 	r := &run{t: t, o: &oracle{}, assumed: assumed}
 	// What was not tracked, or not seen at all within a bridge, has left no entry: its
 	// answer is a packet like any other.
-	if o.ct.state&(netfilter.StateNew|netfilter.StateEstablished|netfilter.StateRelated) != 0 {
+	tracked := o.ct.state&(netfilter.StateNew|netfilter.StateEstablished|netfilter.StateRelated) != 0
+	if tracked || o.ct.ipvs {
 		known := o.ct
-		known.state = netfilter.StateEstablished
+		if tracked {
+			known.state = netfilter.StateEstablished
+		}
 		known.reply, known.dnatSet, known.snatSet = true, true, true
 		if known.entry == nil {
 			known.entry = &netfilter.ConntrackEntry{Proto: o.Proto, Orig: o.ct.orig, Reply: o.ct.answer}

@@ -145,18 +145,14 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	p := &r.pkt
 	r.hops = append(r.hops, Hop{Hook: h, In: p.in, Out: p.out, Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Mark: p.mark, TTL: p.ttl, Route: r.decision})
 	r.decision = ""
-	tracks := h == netfilter.Prerouting || h == netfilter.Output
-	nated := h == netfilter.Forward
+	todo := stages[h]
 	var tie netfilter.Hooked // the last chain that did something
 	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
-		if tracks && b.Priority() > netfilter.ConntrackPriority {
-			tracks = false
-			r.track()
-		}
-		if !nated && b.Chain.Type != netfilter.NATChain && b.Priority() > natPriority(h) {
-			if nated = true; !r.finishNAT(h) {
+		for len(todo) > 0 && todo[0].priority < b.Priority() {
+			if !r.stage(todo[0].does, h) {
 				return false
 			}
+			todo = todo[1:]
 		}
 		if b.Chain.Type == netfilter.NATChain && !r.natOpen(h) {
 			continue
@@ -172,19 +168,51 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 			return false
 		}
 	}
-	if tracks {
-		r.track()
+	for _, x := range todo {
+		if !r.stage(x.does, h) {
+			return false
+		}
 	}
-	return nated || r.finishNAT(h)
+	return true
 }
 
-// natPriority is where the kernel translates at a hook: what runs later, such as
-// filter in OUTPUT, sees the packet of a known connection translated.
-func natPriority(h netfilter.Hook) int {
-	if h == netfilter.Prerouting || h == netfilter.Output {
-		return -100
+// stages are what the kernel does at a hook beside chains, by priority: it runs
+// after chains of that priority. What runs after nat, such as filter in OUTPUT,
+// sees the packet of a known connection translated.
+var stages = [...][]stage{
+	netfilter.Prerouting:  {{netfilter.ConntrackPriority, tracking}, {-100, translating}},
+	netfilter.Input:       {{99, serving}, {100, translating}},
+	netfilter.Forward:     {{100, serving}},
+	netfilter.Output:      {{netfilter.ConntrackPriority, tracking}, {-100, translating}, {-98, serving}},
+	netfilter.Postrouting: {{100, translating}},
+}
+
+type stage struct {
+	priority int
+	does     stageKind
+}
+
+type stageKind uint8
+
+const (
+	tracking stageKind = iota
+	translating
+	serving // IPVS
+)
+
+// stage is false when the walk is over.
+func (r *run) stage(k stageKind, h netfilter.Hook) bool {
+	switch k {
+	case tracking:
+		r.track()
+		return true
+	case translating:
+		return r.finishNAT(h)
+	case serving:
+		return r.ipvs(h)
+	default:
+		panic("trace: no such stage")
 	}
-	return 100
 }
 
 // noteTie says when two tables have done something to the packet at one place

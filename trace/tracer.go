@@ -126,6 +126,10 @@ func (o *Outcome) key() string {
 		b.WriteByte(' ')
 		b.WriteString(s)
 	}
+	if o.ct.ipvs {
+		// A client that IPVS remembers takes the same way as a new one.
+		b.WriteString(strings.Join(o.Conditions, "\n"))
+	}
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		b.WriteByte('\n')

@@ -35,9 +35,9 @@ func newTraceCommand() *cobra.Command {
 		Long: `Trace follows a packet hook by hook: which rules match, what they change, how it
 is routed, where it ends, and how the answer comes back. Without --rules it
 reads the live kernel of the current network namespace. --rules takes files of
-iptables-save, iptables -S, iptables -L -nv, ipset save, conntrack -L, ip addr,
-ip route, route -n, ip rule, sysctl -a, recognised by content; together they
-make one host. --host describes what is not at hand.
+iptables-save, iptables -S, iptables -L -nv, nft list ruleset (text and JSON),
+ipset save, ipvsadm -Ln and -Sn, conntrack -L, ip addr, ip route, route -n, ip
+rule, sysctl -a, recognised by content; together they make one host. --host describes what is not at hand.
 
 Random choices branch and carry their share. What cannot be known makes the
 answer uncertain and says why.

@@ -13,6 +13,7 @@ import (
 	"portolan/netfilter/iproute"
 	"portolan/netfilter/ipsetsave"
 	"portolan/netfilter/iptsave"
+	"portolan/netfilter/ipvssave"
 	"portolan/netfilter/nftjson"
 	"portolan/netfilter/nfttext"
 	"portolan/netfilter/sysctl"
@@ -88,8 +89,6 @@ func add(h *netfilter.Host, o Options, t Text) error {
 		return fmt.Errorf("detect: %s: nothing that is known begins like this", t.Name)
 	case NFTables, NFTJSON:
 		return addNFT(h, t, kind)
-	case IPVS:
-		return fmt.Errorf("detect: %s is %s, which is not read by this version", t.Name, kind)
 	}
 	return addState(h, t, kind)
 }
@@ -162,6 +161,9 @@ func addState(h *netfilter.Host, t Text, kind Kind) error {
 	case IPSet:
 		d.Sets, err = ipsetsave.Parse(t.Name, t.Text)
 		d.Have.Sets = true
+	case IPVS:
+		d.Servers, err = ipvssave.Parse(t.Name, t.Text)
+		d.Have.Servers = true
 	default:
 		panic("detect: kind " + kind.String())
 	}
@@ -180,6 +182,7 @@ func merge(h, d *netfilter.Host) {
 	h.Neighbours = append(h.Neighbours, d.Neighbours...)
 	h.Flows = append(h.Flows, d.Flows...)
 	h.Sets = append(h.Sets, d.Sets...)
+	h.Servers = append(h.Servers, d.Servers...)
 	maps.Copy(h.Sysctls, d.Sysctls)
 	h.Described = h.Described || d.Described
 	a, b := &h.Have, d.Have
@@ -190,4 +193,5 @@ func merge(h, d *netfilter.Host) {
 	a.Sysctls = a.Sysctls || b.Sysctls
 	a.Flows = a.Flows || b.Flows
 	a.Sets = a.Sets || b.Sets
+	a.Servers = a.Servers || b.Servers
 }

@@ -42,11 +42,11 @@ var signs = []struct {
 }{
 	{NFTJSON, regexp.MustCompile(`"nftables"\s*:`)},
 	{NFTables, regexp.MustCompile(`^(table|add (table|chain|rule|set|map|element)|create table|(flush|delete|destroy) (table|chain|set|map|element))( (ip|ip6|inet|arp|bridge|netdev))? [^\s:]+|^flush ruleset`)},
-	{IPVS, regexp.MustCompile(`^IP Virtual Server version|^-[Aa] -[tuf] `)},
+	{IPVS, regexp.MustCompile(`^IP Virtual Server version|^IPVS connection entries|^(ipvsadm )?-[Aa] (-[tuf]|--(tcp|udp|sctp|fwmark)-service) `)},
 	{HostFile, regexp.MustCompile(`^["{\s]*"?(interfaces|routes|sysctls|rules|neighbours)"?\s*:`)},
 	{Listing, regexp.MustCompile(`^Chain \S+ \(`)},
 	{Save, regexp.MustCompile(`^\*[a-z]+\s*$|^:\S+ \S+|^(\[\d+:\d+\] )?-[ANPIDRFX] \S|^-[46] -[AID]|^(sudo |\$ )*(\S*/)?ip6?tables(-legacy|-nft)? |^-[tFX]\b`)},
-	{IPSet, regexp.MustCompile(`^(ipset )?(create|-N) \S+ \S+:\S+|^(ipset )?create \S+ list:set`)},
+	{IPSet, regexp.MustCompile(`^(ipset )?(create|-N) \S+ \S+:\S+|^(ipset )?create \S+ list:set|^Name: \S+$`)},
 	{Conntrack, regexp.MustCompile(`^(ipv[46] +\d+ +)?[a-z0-9-]+ +\d+ +\d+ .*src=.* src=`)},
 	{Rules, regexp.MustCompile(`^\d+:\s+(from|not) `)},
 	{Addresses, regexp.MustCompile(`^\d+: [^:\s]+: <|^\d+: \S+ +inet6? `)},

@@ -1,4 +1,4 @@
-// Package ipsetsave reads what `ipset save` prints.
+// Package ipsetsave reads what `ipset save` and `ipset list` print.
 package ipsetsave
 
 import (
@@ -18,10 +18,12 @@ type draft struct {
 	members            []netfilter.SetMember
 }
 
-// Parse reads "create" and "add" lines. Errors name file and line.
+// Parse reads "create" and "add" lines, or blocks that begin with "Name:". Errors
+// name file and line.
 func Parse(file, text string) ([]*netfilter.Set, error) {
 	var order []*draft
 	sets := map[string]*draft{}
+	var b block
 	for n := 1; text != ""; n++ {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
@@ -31,6 +33,9 @@ func Parse(file, text string) ([]*netfilter.Set, error) {
 		}
 		if f[0] == "ipset" {
 			f = f[1:]
+		}
+		if f = b.asSaved(f); len(f) == 0 {
+			continue
 		}
 		if err := read(f, sets, &order); err != nil {
 			return nil, fmt.Errorf("ipsetsave: %s:%d: %w", file, n, err)

@@ -1,6 +1,7 @@
 package ipsetsave
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -80,4 +81,42 @@ func FuzzParse(f *testing.F) {
 			s.Contains(netfilter.SetKey{})
 		}
 	})
+}
+
+// `ipset list` says the same in blocks.
+func TestList(t *testing.T) {
+	sets, err := Parse("f", `Name: KUBE-CLUSTER-IP
+Type: hash:ip,port
+Revision: 6
+Header: family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x1
+Size in memory: 312
+References: 2
+Number of entries: 2
+Members:
+10.96.0.10,udp:53
+10.96.0.10,tcp:53 timeout 5
+
+Name: NETS
+Type: hash:net
+Header: family inet hashsize 1024 maxelem 65536
+Members:
+10.1.0.0/16 nomatch
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Parse("f", `create KUBE-CLUSTER-IP hash:ip,port family inet
+add KUBE-CLUSTER-IP 10.96.0.10,udp:53
+add KUBE-CLUSTER-IP 10.96.0.10,tcp:53
+create NETS hash:net family inet
+add NETS 10.1.0.0/16 nomatch
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want {
+		if a, b := sets[i], want[i]; a.Name != b.Name || a.Type != b.Type || a.Family != b.Family || fmt.Sprint(a.Members) != fmt.Sprint(b.Members) {
+			t.Errorf("%+v, want %+v", a, b)
+		}
+	}
 }

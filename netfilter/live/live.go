@@ -1,7 +1,7 @@
 // Package live reads the current network namespace into a netfilter.Host: the
 // rules of both iptables variants by running their save programs, those of nft
-// by nft, addresses, routes, rules and neighbours by netlink, sysctls from /proc, sets and
-// connections by `ipset` and `conntrack` where they are installed. It changes
+// by nft, addresses, routes, rules and neighbours by netlink, sysctls and IPVS from /proc, sets
+// and connections by `ipset` and `conntrack` where they are installed. It changes
 // nothing: no table is created by looking.
 package live
 
@@ -19,6 +19,7 @@ import (
 	"portolan/netfilter/conntracklist"
 	"portolan/netfilter/ipsetsave"
 	"portolan/netfilter/iptsave"
+	"portolan/netfilter/ipvssave"
 )
 
 // Options say what to leave out.
@@ -31,7 +32,7 @@ type Options struct {
 // an answer without its rules would be wrong.
 func Read(ctx context.Context, o Options) (*netfilter.Host, error) {
 	h := &netfilter.Host{Sysctls: map[string]string{}}
-	errs := []error{rules(ctx, h), nftables(ctx, h), network(h), sysctls(h), sets(ctx, h)}
+	errs := []error{rules(ctx, h), nftables(ctx, h), network(h), sysctls(h), sets(ctx, h), servers(h)}
 	if !o.NoFlows {
 		errs = append(errs, flows(ctx, h))
 	}
@@ -149,6 +150,21 @@ func sets(ctx context.Context, h *netfilter.Host) error {
 	}
 	h.Sets, err = ipsetsave.Parse("ipset save", out)
 	h.Have.Sets = true
+	return err
+}
+
+// servers reads IPVS, where the kernel has it.
+func servers(h *netfilter.Host) error {
+	const file = "/proc/thread-self/net/ip_vs"
+	b, err := os.ReadFile(file)
+	h.Have.Servers = true
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading virtual servers: %w", err)
+	}
+	h.Servers, err = ipvssave.Parse(file, string(b))
 	return err
 }
 

@@ -1,8 +1,11 @@
 package podnet
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"portolan/dataplane"
@@ -132,11 +135,56 @@ func (r Rule) String() string {
 		if !m.p.IsValid() {
 			continue
 		}
-		w = append(w, map[bool]string{true: "ip", false: "ip6"}[m.p.Addr().Is4()], m.name)
+		header := "ip6"
+		if m.p.Addr().Is4() {
+			header = "ip"
+		}
+		w = append(w, header, m.name)
 		if m.not {
 			w = append(w, "!=")
 		}
 		w = append(w, m.p.String())
 	}
-	return strings.Join(append(w, [...]string{Return: "return", Accept: "accept", Masquerade: "masquerade"}[r.Verdict]), " ")
+	return strings.Join(append(w, verdicts[r.Verdict]), " ")
 }
+
+// ParseRule reads what String writes.
+func ParseRule(text string) (Rule, error) {
+	var r Rule
+	w := words{rest: strings.Fields(text)}
+	if w.flag("meta") {
+		mark := w.after("mark")
+		if mark != "&" {
+			w.fail(fmt.Errorf("%q where %q was due", mark, "&"))
+		}
+		bits, err := strconv.ParseUint(w.next(), 0, 32)
+		w.fail(err)
+		if again := w.after("=="); again != fmt.Sprintf("0x%x", bits) {
+			w.fail(fmt.Errorf("other bits than 0x%x are compared", bits))
+		}
+		r.Mark = uint32(bits)
+	}
+	for w.flag("ip") || w.flag("ip6") {
+		switch field := w.next(); field {
+		case "saddr":
+			r.NotSrc = w.flag("!=")
+			r.Src = w.prefix()
+		case "daddr":
+			r.NotDst = w.flag("!=")
+			r.Dst = w.prefix()
+		default:
+			w.fail(fmt.Errorf("%q is neither saddr nor daddr", field))
+		}
+	}
+	verdict := slices.Index(verdicts[:], w.next())
+	if verdict < 0 || len(w.rest) > 0 {
+		w.fail(errors.New("no verdict stands at the end"))
+	}
+	if w.err != nil {
+		return Rule{}, fmt.Errorf("podnet: rule %q: %w", text, w.err)
+	}
+	r.Verdict = Verdict(verdict)
+	return r, nil
+}
+
+var verdicts = [...]string{Return: "return", Accept: "accept", Masquerade: "masquerade"}

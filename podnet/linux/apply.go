@@ -96,7 +96,7 @@ func (n *Network) replace(old, now dataplane.Object) error {
 		if err := n.addLink(to); err != nil {
 			return err
 		}
-		n.lookAgain()
+		tell(n.changed)
 		return nil
 	}
 	return n.onLink(to.Name, func(l netlink.Link) error {
@@ -107,13 +107,6 @@ func (n *Network) replace(old, now dataplane.Object) error {
 		}
 		return n.handle.LinkSetMTU(l, to.MTU)
 	})
-}
-
-func (n *Network) lookAgain() {
-	select {
-	case n.again <- struct{}{}:
-	default:
-	}
 }
 
 func (n *Network) remove(o dataplane.Object) error {

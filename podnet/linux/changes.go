@@ -5,27 +5,39 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 )
 
-// Changes sends when links, addresses, routes or neighbours changed in this
+// Changes sends when links, addresses, routes or our neighbours changed in this
 // namespace, by whomever: what this program writes is heard too, and costs one
 // look at what is there.
 func (n *Network) Changes(ctx context.Context) <-chan struct{} {
-	out := make(chan struct{}, 1)
-	go n.follow(ctx, out)
-	return out
+	go watch(ctx, n, netlink.LinkSubscribeAt, func(netlink.LinkUpdate) bool { return true })
+	go watch(ctx, n, netlink.AddrSubscribeAt, func(netlink.AddrUpdate) bool { return true })
+	go watch(ctx, n, netlink.RouteSubscribeAt, func(netlink.RouteUpdate) bool { return true })
+	go watch(ctx, n, netlink.NeighSubscribeAt, func(u netlink.NeighUpdate) bool {
+		return n.isDevice(u.LinkIndex) // those of other devices come and go all the time
+	})
+	return n.changed
 }
 
-// follow subscribes, and again when a subscription breaks: messages may have
-// been lost then, so that this counts as a change.
-func (n *Network) follow(ctx context.Context, out chan<- struct{}) {
+// subscribePause keeps a subscription that always breaks from using up a
+// processor.
+const subscribePause = 100 * time.Millisecond
+
+// watch tells of the updates that matter, and subscribes again when it breaks:
+// updates may be lost then, so that this counts as one.
+func watch[T any](ctx context.Context, n *Network, subscribe func(netns.NsHandle, chan<- T, <-chan struct{}) error, matters func(T) bool) {
 	for ctx.Err() == nil {
-		s, err := subscribe(ctx)
-		if err == nil {
-			n.forward(ctx, s, out)
-			s.end()
+		updates := make(chan T)
+		if err := subscribe(n.namespace, updates, ctx.Done()); err == nil {
+			for u := range updates { // until the library closes it
+				if matters(u) {
+					tell(n.changed)
+				}
+			}
 		}
-		tell(out)
+		tell(n.changed)
 		select {
 		case <-ctx.Done():
 		case <-time.After(subscribePause):
@@ -33,78 +45,9 @@ func (n *Network) follow(ctx context.Context, out chan<- struct{}) {
 	}
 }
 
-// subscribePause keeps a subscription that always breaks from using up a
-// processor.
-const subscribePause = 100 * time.Millisecond
-
-type subscription struct {
-	links  chan netlink.LinkUpdate
-	addrs  chan netlink.AddrUpdate
-	routes chan netlink.RouteUpdate
-	neighs chan netlink.NeighUpdate
-	cancel context.CancelFunc
-}
-
-func subscribe(ctx context.Context) (*subscription, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &subscription{make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate), make(chan netlink.NeighUpdate), cancel}
-	for _, begin := range []func() error{
-		func() error { return netlink.LinkSubscribe(s.links, ctx.Done()) },
-		func() error { return netlink.AddrSubscribe(s.addrs, ctx.Done()) },
-		func() error { return netlink.RouteSubscribe(s.routes, ctx.Done()) },
-		func() error { return netlink.NeighSubscribe(s.neighs, ctx.Done()) },
-	} {
-		if err := begin(); err != nil {
-			cancel()
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// end closes the subscription and takes what is still on its way: the library
-// blocks on a message that nobody takes.
-func (s *subscription) end() {
-	s.cancel()
-	go drain(s.links)
-	go drain(s.addrs)
-	go drain(s.routes)
-	go drain(s.neighs)
-}
-
-func drain[T any](c <-chan T) {
-	for range c {
-	}
-}
-
-// forward tells of every message until a channel is closed: a subscription that
-// ended.
-func (n *Network) forward(ctx context.Context, s *subscription, out chan<- struct{}) {
-	for {
-		ok, heard := true, true
-		var neigh netlink.NeighUpdate
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.again:
-		case _, ok = <-s.links:
-		case _, ok = <-s.addrs:
-		case _, ok = <-s.routes:
-		case neigh, ok = <-s.neighs:
-			heard = n.isDevice(neigh.LinkIndex) // others come and go all the time
-		}
-		if !ok {
-			return
-		}
-		if heard {
-			tell(out)
-		}
-	}
-}
-
-func tell(out chan<- struct{}) {
+func tell(changed chan<- struct{}) {
 	select {
-	case out <- struct{}{}:
+	case changed <- struct{}{}:
 	default:
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
@@ -23,12 +24,13 @@ import (
 //   - routes of the main table through a gateway to a part of the cluster's
 //     range, by one of these devices or the external interface.
 type Network struct {
-	family  podnet.Family
-	cluster netip.Prefix
-	device  string // the external interface
-	handle  *netlink.Handle
-	again   chan struct{}                // a write left something to be looked at
-	devices atomic.Pointer[map[int]bool] // indexes of our devices, as last observed
+	family    podnet.Family
+	cluster   netip.Prefix
+	device    string // the external interface
+	handle    *netlink.Handle
+	namespace netns.NsHandle               // in which it was opened
+	changed   chan struct{}                // see Changes
+	devices   atomic.Pointer[map[int]bool] // indexes of our devices, as last observed
 }
 
 // Open returns the Network of the cluster range in the current network
@@ -38,11 +40,19 @@ func Open(f podnet.Family, cluster netip.Prefix, device string) (*Network, error
 	if err != nil {
 		return nil, fmt.Errorf("podnet: open rtnetlink: %w", err)
 	}
-	return &Network{family: f, cluster: cluster, device: device, handle: h, again: make(chan struct{}, 1)}, nil
+	ns, err := netns.Get()
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("podnet: open network namespace: %w", err)
+	}
+	return &Network{family: f, cluster: cluster, device: device, handle: h, namespace: ns, changed: make(chan struct{}, 1)}, nil
 }
 
 // Close ends the connection to the kernel. What was written stays.
-func (n *Network) Close() { n.handle.Close() }
+func (n *Network) Close() {
+	n.handle.Close()
+	n.namespace.Close() // an error means that it is closed
+}
 
 func (n *Network) unixFamily() int {
 	if n.family == podnet.IPv6 {

@@ -87,7 +87,7 @@ func (a Annotations) Announce(c Config, self Self, own Node) map[string]string {
 			text, _ := json.Marshal(vtep{c.Backend.VNI, half.MAC.String()}) // of an int and a string: cannot fail
 			out[a.backendData(f)] = string(text)
 		}
-		out[a.publicIP(f)] = half.Addr.String()
+		out[a.publicIP(f)] = half.Public.String()
 		if forced := own.Annotations[a.overwrite(f)]; forced != "" {
 			out[a.publicIP(f)] = forced
 		}

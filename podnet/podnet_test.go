@@ -40,10 +40,10 @@ func prefixes(s ...string) []netip.Prefix {
 func node004(t *testing.T, conf string) (Config, Self, Node, Node) {
 	t.Helper()
 	c := config(t, conf)
-	self := Self{Name: "master", Device: "eth0", MTU: 1500, V4: Half{Addr: netip.MustParseAddr("172.22.7.89"), MAC: MAC{2, 0, 0, 0, 0, 1}, OnLink: prefixes("172.22.0.0/20")}}
+	self := Self{Name: "master", Device: "eth0", MTU: 1500, V4: Half{Addr: netip.MustParseAddr("172.22.7.89"), Public: netip.MustParseAddr("172.22.7.89"), MAC: MAC{2, 0, 0, 0, 0, 1}, OnLink: prefixes("172.22.0.0/20")}}
 	own := Node{Name: "master", PodCIDRs: prefixes("10.244.0.0/24")}
 	peer := Node{Name: "worker", PodCIDRs: prefixes("10.244.1.0/24")}
-	peer.Annotations = names(t).Announce(c, Self{V4: Half{Addr: netip.MustParseAddr("172.22.7.90"), MAC: MAC{2, 0, 0, 0, 0, 2}}}, peer)
+	peer.Annotations = names(t).Announce(c, Self{V4: Half{Addr: netip.MustParseAddr("172.22.7.90"), Public: netip.MustParseAddr("172.22.7.90"), MAC: MAC{2, 0, 0, 0, 0, 2}}}, peer)
 	return c, self, own, peer
 }
 
@@ -120,8 +120,8 @@ func TestRulesDocument004(t *testing.T) {
 // The annotations are flannel's, byte for byte.
 func TestAnnounce(t *testing.T) {
 	both := Self{
-		V4: Half{Addr: netip.MustParseAddr("172.22.7.89"), MAC: MAC{0x32, 1, 2, 3, 4, 5}},
-		V6: Half{Addr: netip.MustParseAddr("fd00:22::89"), MAC: MAC{0x36, 1, 2, 3, 4, 5}},
+		V4: Half{Addr: netip.MustParseAddr("172.22.7.89"), Public: netip.MustParseAddr("172.22.7.89"), MAC: MAC{0x32, 1, 2, 3, 4, 5}},
+		V6: Half{Addr: netip.MustParseAddr("fd00:22::89"), Public: netip.MustParseAddr("fd00:22::89"), MAC: MAC{0x36, 1, 2, 3, 4, 5}},
 	}
 	p := DefaultPrefix + "/"
 	for conf, want := range map[string]map[string]string{
@@ -157,7 +157,7 @@ func TestProblems(t *testing.T) {
 		if cidr != "" {
 			n.PodCIDRs = prefixes(cidr)
 		}
-		n.Annotations = a.Announce(c, Self{V4: Half{Addr: netip.MustParseAddr(public), MAC: MAC{2, 9, 9, 9, 9, 9}}}, n)
+		n.Annotations = a.Announce(c, Self{V4: Half{Addr: netip.MustParseAddr(public), Public: netip.MustParseAddr(public), MAC: MAC{2, 9, 9, 9, 9, 9}}}, n)
 		if change != nil {
 			change(n.Annotations)
 		}
@@ -216,7 +216,7 @@ func TestHostGWOffLink(t *testing.T) {
 func TestSubnetEnv(t *testing.T) {
 	c, self, own, _ := node004(t, `{"Network":"10.244.0.0/16","IPv6Network":"fd00:244::/48","EnableIPv6":true,"Backend":{"Type":"vxlan"}}`)
 	own.PodCIDRs = append(own.PodCIDRs, netip.MustParsePrefix("fd00:244:0:1::/64"))
-	self.V6 = Half{Addr: netip.MustParseAddr("fd00:22::89"), MAC: MAC{2}}
+	self.V6 = Half{Addr: netip.MustParseAddr("fd00:22::89"), Public: netip.MustParseAddr("fd00:22::89"), MAC: MAC{2}}
 	var both []Topology
 	for _, f := range c.Families() {
 		top, _, err := Resolve(c, names(t), self, own, nil, f)

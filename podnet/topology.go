@@ -15,6 +15,8 @@ type Node struct {
 	PodCIDRs    []netip.Prefix
 	Addresses   []netip.Addr // of type InternalIP
 	Annotations map[string]string
+	// NetworkUp: the condition NetworkUnavailable is False.
+	NetworkUp bool
 }
 
 // PodCIDR returns the node's range of a family, and whether it has one.
@@ -38,7 +40,9 @@ type Self struct {
 // Half is the part of Self of one family.
 type Half struct {
 	Addr netip.Addr // on Device; packets to peers leave with it
-	MAC  MAC        // of the vxlan device
+	// Public is where peers reach this node: Addr, but behind a NAT.
+	Public netip.Addr
+	MAC    MAC // of the vxlan device
 	// OnLink are the ranges that are reached through Device without a gateway.
 	OnLink []netip.Prefix
 }
@@ -96,10 +100,13 @@ func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Famil
 	if !self.Half(f).Addr.IsValid() {
 		return t, nil, fmt.Errorf("podnet: interface %s of node %s has no usable %s address", self.Device, own.Name, f)
 	}
+	if half := self.Half(f); c.Backend.Type == HostGW && half.Public != half.Addr {
+		return t, nil, fmt.Errorf("podnet: node %s has the public address %s behind a NAT of %s: host-gw needs nodes on one link; use vxlan", own.Name, half.Public, half.Addr)
+	}
 	t.PodCIDR = cidr
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(x, y Node) int { return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.Name, y.Name)) })
-	taken := &taken{cidrs: []owned[netip.Prefix]{{own.Name, cidr}}, addrs: map[netip.Addr]string{self.Half(f).Addr: own.Name}}
+	taken := &taken{cidrs: []owned[netip.Prefix]{{own.Name, cidr}}, addrs: map[netip.Addr]string{self.Half(f).Public: own.Name}}
 	var problems []Problem
 	for _, n := range nodes {
 		if n.Name == own.Name || n.Annotations[a.managed()] != "true" {

@@ -70,8 +70,8 @@ func newCluster(t *testing.T, conf string, peers int) *cluster {
 	w := &cluster{config: c, names: names}
 	w.own = podnet.Node{Name: "node-0", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24"), netip.MustParsePrefix("fd00:244::/64")}}
 	w.self = podnet.Self{Name: "node-0", Device: "eth0", MTU: 1500,
-		V4: podnet.Half{Addr: netip.MustParseAddr("172.22.7.89"), MAC: podnet.MAC{2, 0, 0, 0, 0, 1}, OnLink: []netip.Prefix{netip.MustParsePrefix("172.22.0.0/20")}},
-		V6: podnet.Half{Addr: netip.MustParseAddr("fd00:22::89"), MAC: podnet.MAC{2, 0, 0, 0, 6, 1}, OnLink: []netip.Prefix{netip.MustParsePrefix("fd00:22::/64")}},
+		V4: podnet.Half{Addr: netip.MustParseAddr("172.22.7.89"), Public: netip.MustParseAddr("172.22.7.89"), MAC: podnet.MAC{2, 0, 0, 0, 0, 1}, OnLink: []netip.Prefix{netip.MustParsePrefix("172.22.0.0/20")}},
+		V6: podnet.Half{Addr: netip.MustParseAddr("fd00:22::89"), Public: netip.MustParseAddr("fd00:22::89"), MAC: podnet.MAC{2, 0, 0, 0, 6, 1}, OnLink: []netip.Prefix{netip.MustParsePrefix("fd00:22::/64")}},
 	}
 	for i := range peers {
 		w.nodes = append(w.nodes, w.peer(i+1, 0))
@@ -87,8 +87,8 @@ func (w *cluster) peer(i, version int) podnet.Node {
 	public6 := netip.MustParseAddr("fd00:22::").As16()
 	public6[14], public6[15] = 1+byte(i/256), byte(i)
 	self := podnet.Self{
-		V4: podnet.Half{Addr: netip.AddrFrom4([4]byte{172, 22, 8 + byte(i/256), byte(i)}), MAC: podnet.MAC{2, 1, 0, byte(version), byte(i / 256), byte(i)}},
-		V6: podnet.Half{Addr: netip.AddrFrom16(public6), MAC: podnet.MAC{2, 6, 0, byte(version), byte(i / 256), byte(i)}},
+		V4: podnet.Half{Addr: netip.AddrFrom4([4]byte{172, 22, 8 + byte(i/256), byte(i)}), Public: netip.AddrFrom4([4]byte{172, 22, 8 + byte(i/256), byte(i)}), MAC: podnet.MAC{2, 1, 0, byte(version), byte(i / 256), byte(i)}},
+		V6: podnet.Half{Addr: netip.AddrFrom16(public6), Public: netip.AddrFrom16(public6), MAC: podnet.MAC{2, 6, 0, byte(version), byte(i / 256), byte(i)}},
 	}
 	n := podnet.Node{Name: "node-" + strings.Repeat("x", i%3) + string(rune('a'+i%26)) + netip.AddrFrom4([4]byte{0, 0, byte(i / 256), byte(i)}).String(), PodCIDRs: []netip.Prefix{v4, netip.PrefixFrom(netip.AddrFrom16(six), 64)}}
 	n.Annotations = w.names.Announce(w.config, self, podnet.Node{})

@@ -255,6 +255,18 @@ func (s *Source) put(object any) {
 	}
 }
 
+// Nodes returns the Nodes in force, by name. Nobody may change them.
+func (s *Source) Nodes() []*v1.Node {
+	var out []*v1.Node
+	for _, object := range s.inForce {
+		if n, is := object.(*v1.Node); is {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
 // remove takes an object back; gone is false when a newer one follows. A slice
 // is always taken back first, as the newer one may belong to another Service.
 func (s *Source) remove(r ref, object any, gone bool) {

@@ -91,6 +91,18 @@ func (h *Host) close() {
 	}
 }
 
+// setMTU sets the largest packet of an interface, in bytes.
+func (h *Host) setMTU(name string, mtu int) error {
+	link, err := h.links.LinkByName(name)
+	if err == nil {
+		err = h.links.LinkSetMTU(link, mtu)
+	}
+	if err != nil {
+		return fmt.Errorf("MTU %d of %s: %w", mtu, name, err)
+	}
+	return nil
+}
+
 // up sets an interface up and gives it addresses.
 func (h *Host) up(name string, addrs ...netip.Prefix) error {
 	link, err := h.links.LinkByName(name)

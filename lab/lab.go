@@ -17,8 +17,9 @@ type Lab struct {
 
 	home      *os.File
 	dir       string // lock files and links to programs; the only thing outside the kernel
-	fabric    Host   // the switch
-	gateway   Host   // see addGateway
+	podMTU    int
+	fabric    Host // the switch
+	gateway   Host // see addGateway
 	nodes     []*Node
 	switchNow int // ports of the switch so far
 
@@ -37,7 +38,7 @@ func New(t Topology) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: own network namespace: %w", err)
 	}
-	l := &Lab{home: home, pods: map[string]*Pod{}, commands: map[*Cmd]struct{}{}}
+	l := &Lab{home: home, podMTU: t.PodMTU, pods: map[string]*Pod{}, commands: map[*Cmd]struct{}{}}
 	if err := l.build(t); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -73,7 +74,10 @@ func (l *Lab) build(t Topology) error {
 			return err
 		}
 	}
-	if err := l.routeAll(t.Routes); err != nil {
+	if err := l.routePods(!t.PodNetwork); err != nil {
+		return err
+	}
+	if err := l.routeServices(t.Routes); err != nil {
 		return err
 	}
 	for _, spec := range t.Pods {
@@ -81,7 +85,7 @@ func (l *Lab) build(t Topology) error {
 			return err
 		}
 	}
-	return l.settle()
+	return l.settle(!t.PodNetwork)
 }
 
 // join plugs a host into the switch with all its addresses.
@@ -125,29 +129,32 @@ func (l *Lab) addNode(spec NodeSpec) error {
 	return nil
 }
 
-// routeAll tells everybody where the pods are, and the client where Services are.
-func (l *Lab) routeAll(routes []RouteSpec) error {
+// routePods tells everybody where the pods are; nodes only if nothing else does.
+func (l *Lab) routePods(nodesToo bool) error {
 	for _, to := range l.nodes {
+		from := []*Host{l.Client, &l.gateway}
+		for _, n := range l.nodes {
+			if nodesToo && n != to {
+				from = append(from, &n.Host)
+			}
+		}
 		for _, p := range to.pods {
 			via := to.Addr(p.Addr())
-			for _, from := range l.nodes {
-				if from == to {
+			for _, h := range from {
+				if !h.Addr(via).IsValid() {
 					continue
 				}
-				if err := from.route(p, via); err != nil {
-					return err
-				}
-			}
-			for _, from := range []*Host{l.Client, &l.gateway} {
-				if !from.Addr(via).IsValid() {
-					continue
-				}
-				if err := from.route(p, via); err != nil {
+				if err := h.route(p, via); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	return nil
+}
+
+// routeServices tells the client which node answers for Services.
+func (l *Lab) routeServices(routes []RouteSpec) error {
 	for _, r := range routes {
 		n := l.Node(r.Node)
 		if n == nil {

@@ -76,6 +76,11 @@ func (p *Pod) start() error {
 	if err := p.Node.plug("cni0", p.port, true, &p.Host, addrs...); err != nil {
 		return err
 	}
+	if mtu := p.lab.podMTU; mtu != 0 {
+		if err := errors.Join(p.setMTU("eth0", mtu), p.Node.setMTU(p.port, mtu)); err != nil {
+			return err
+		}
+	}
 	for _, a := range p.Addrs {
 		if err := p.route(netip.Prefix{}, ofFamily(p.Node.Bridge, a)); err != nil {
 			return err

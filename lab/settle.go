@@ -10,10 +10,14 @@ import (
 // milliseconds; only a machine that cannot do this at all takes longer.
 const settleWithin = 10 * time.Second
 
-// settle waits until the client and every node reach every pod: links come up and
-// neighbours are found in the kernel's own time. A topology without a client
-// address of a family is not asked for that family.
-func (l *Lab) settle() error {
+// Settle waits until the client and every node reach every pod: links come up,
+// neighbours are found and pod networks are made in their own time. A topology
+// without a client address of a family is not asked for that family.
+func (l *Lab) Settle() error { return l.settle(true) }
+
+// settle leaves out the nodes that reach a pod only by way of another unless
+// everybody is asked for.
+func (l *Lab) settle(everybody bool) error {
 	deadline := time.Now().Add(settleWithin)
 	for _, p := range l.pods {
 		if len(p.Ports) == 0 {
@@ -22,6 +26,9 @@ func (l *Lab) settle() error {
 		for _, addr := range p.Addrs {
 			to := netip.AddrPortFrom(addr, p.Ports[0])
 			for _, from := range l.callers(addr) {
+				if !everybody && from != l.Client && from != &p.Node.Host {
+					continue
+				}
 				if err := from.reach(to, deadline); err != nil {
 					return fmt.Errorf("lab: pod %s: %w", p.Name, err)
 				}

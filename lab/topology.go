@@ -11,6 +11,10 @@ type Topology struct {
 	Pods   []PodSpec
 	Client []netip.Addr // of the outside client, the preferred of each family first
 	Routes []RouteSpec  // what the client sends to a node; the longest prefix wins
+	// PodNetwork leaves it to programs on the nodes how packets get to pods of
+	// other nodes; without it nodes have plain routes to each other's pods.
+	PodNetwork bool
+	PodMTU     int // of pods' interfaces, bytes; 0 for the usual 1500
 }
 
 // NodeSpec is one node: its addresses on the switch and its pod networks, at most

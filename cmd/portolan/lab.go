@@ -25,12 +25,12 @@ import (
 	"portolan/source/manifests"
 )
 
-// labReadyWithin bounds how long the proxies of a lab may take to program their nodes.
+// labReadyWithin bounds how long the agents of a lab may take to set up their nodes.
 const labReadyWithin = 30 * time.Second
 
 type labFlags struct {
 	nodes, podsPerNode int
-	proxyMode          string
+	podnet, proxyMode  string
 	manifests          []string
 }
 
@@ -53,8 +53,8 @@ func newLabRunCommand() *cobra.Command {
 		Use:   "run [flags] [-- COMMAND]",
 		Short: "Build a cluster, show that its Services answer, run a command, remove everything",
 		Long: `Builds nodes, pods and an outside client as network namespaces, runs "portolan
-proxy" in every node, calls Services and prints who answered and which source
-address the pod saw. Then it runs COMMAND, if there is one, and removes
+podnet" and "portolan proxy" in every node, calls Services and prints who answered
+and which source address the pod saw. Then it runs COMMAND, if there is one, and removes
 everything, also after Ctrl-C.
 
 With --manifests the Services are those of the files: endpoints in the networks
@@ -67,7 +67,7 @@ Exit codes: 0 every call ended as it should (or that of COMMAND), 1 some did not
 or something was left behind; with --manifests no verdict is expected of the
 calls, so that only COMMAND decides; 2 the lab could not be built or was interrupted.`,
 		Example: `  portolan lab run
-  portolan lab run --nodes 3 --pods-per-node 1
+  portolan lab run --nodes 3 --pods-per-node 1 --podnet host-gw
   portolan lab run --manifests examples/nodeport
   portolan lab run -- sh -c 'echo $PORTOLAN_LAB'`,
 		RunE: func(cmd *cobra.Command, command []string) error {
@@ -83,6 +83,7 @@ calls, so that only COMMAND decides; 2 the lab could not be built or was interru
 	}
 	cmd.Flags().IntVar(&f.nodes, "nodes", 2, "number of nodes")
 	cmd.Flags().IntVar(&f.podsPerNode, "pods-per-node", 2, "number of pods on each node")
+	cmd.Flags().StringVar(&f.podnet, "podnet", "vxlan", "how packets get to pods of other nodes: vxlan or host-gw")
 	cmd.Flags().StringVar(&f.proxyMode, "proxy-mode", "", "mode of the proxies; empty lets them choose")
 	cmd.Flags().StringArrayVar(&f.manifests, "manifests", nil, "file or folder with Services and EndpointSlices to show instead; repeatable")
 	return cmd
@@ -97,15 +98,20 @@ func exitAs(code int, err error) error {
 }
 
 func (f labFlags) run(ctx context.Context, out io.Writer, command []string) error {
+	network, err := newLabNetwork(f.podnet)
+	if err != nil {
+		return err
+	}
 	plan, err := f.plan(ctx)
 	if err != nil {
 		return err
 	}
+	plan.Topology.PodNetwork, plan.Topology.PodMTU = true, network.podMTU()
 	before, err := lab.Stock()
 	if err != nil {
 		return err
 	}
-	result := f.inside(ctx, out, plan, command)
+	result := f.inside(ctx, out, plan, network, command)
 	left, err := lab.LeftAfter(before, 5*time.Second)
 	switch {
 	case err != nil:
@@ -147,7 +153,7 @@ func (f labFlags) plan(ctx context.Context) (demo.Plan, error) {
 }
 
 // inside does everything that happens while the lab is up.
-func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, command []string) error {
+func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, network labNetwork, command []string) error {
 	began := time.Now()
 	l, err := lab.New(plan.Topology)
 	if err != nil {
@@ -157,11 +163,22 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, com
 	fmt.Fprintf(out, "A cluster in network namespaces, built in %.1f s:\n", time.Since(began).Seconds())
 	plan.Network(out)
 
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("lab: find this program: %w", err)
+	}
+	ready, cancel := context.WithTimeout(ctx, labReadyWithin)
+	defer cancel()
 	began = time.Now()
-	if err := f.startProxies(ctx, l, plan); err != nil {
+	if err := network.start(ready, l, self, plan.Topology.Nodes); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nportolan proxy has programmed every node within %.1f s.\n\n", time.Since(began).Seconds())
+	fmt.Fprintf(out, "\n%s, within %.1f s.\n", network.describe(), time.Since(began).Seconds())
+	began = time.Now()
+	if err := f.startProxies(ready, l, self, plan); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "portolan proxy has programmed every node within %.1f s.\n\n", time.Since(began).Seconds())
 	result := plan.Show(ctx, l, out)
 	fmt.Fprintln(out)
 	if ctx.Err() == nil && len(command) > 0 {
@@ -172,11 +189,7 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, com
 
 // startProxies runs this program as the proxy of every node, and waits until all
 // have programmed theirs.
-func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, plan demo.Plan) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("lab: find this program: %w", err)
-	}
+func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, self string, plan demo.Plan) error {
 	args := []string{"proxy"}
 	for _, path := range f.manifests {
 		args = append(args, "--manifests", path)
@@ -199,31 +212,37 @@ func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, plan demo.Plan) 
 	if f.proxyMode != "" {
 		args = append(args, "--proxy-mode", f.proxyMode)
 	}
-	ctx, cancel := context.WithTimeout(ctx, labReadyWithin)
-	defer cancel()
+	return onEveryNode(l, func(n *lab.Node) error {
+		args := append(slices.Clone(args), "--hostname-override", n.Name)
+		for _, a := range n.Addrs {
+			args = append(args, "--node-ip", a.String())
+		}
+		return startAgent(ctx, n, self, args, "http://127.0.0.1:10256/healthz")
+	})
+}
+
+// onEveryNode does something on all nodes at once.
+func onEveryNode(l *lab.Lab, do func(*lab.Node) error) error {
 	errs := make([]error, len(l.Nodes()))
-	var starting sync.WaitGroup
+	var doing sync.WaitGroup
 	for i, n := range l.Nodes() {
-		starting.Go(func() { errs[i] = startProxy(ctx, n, self, args) })
+		doing.Go(func() { errs[i] = do(n) })
 	}
-	starting.Wait()
+	doing.Wait()
 	return errors.Join(errs...)
 }
 
-// startProxy starts one proxy; it runs until the lab closes.
-func startProxy(ctx context.Context, n *lab.Node, self string, args []string) error {
-	args = append(slices.Clone(args), "--hostname-override", n.Name)
-	for _, a := range n.Addrs {
-		args = append(args, "--node-ip", a.String())
-	}
+// startAgent starts a program that runs until the lab closes, and waits until it
+// says at a URL that it is ready.
+func startAgent(ctx context.Context, n *lab.Node, self string, args []string, ready string) error {
 	cmd := n.Command(context.WithoutCancel(ctx), lab.HostVariant, self, args...)
 	said := &lastWords{}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err := n.AwaitOK(ctx, "http://127.0.0.1:10256/healthz", cmd.Done()); err != nil {
-		return fmt.Errorf("%w\nthe proxy of %s said last:\n%s", err, n.Name, said)
+	if err := n.AwaitOK(ctx, ready, cmd.Done()); err != nil {
+		return fmt.Errorf("%w\nportolan %s of %s said last:\n%s", err, args[0], n.Name, said)
 	}
 	return nil
 }

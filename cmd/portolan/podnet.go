@@ -183,7 +183,7 @@ func (f *podnetFlags) choice() (linux.Choice, error) {
 // cluster prepares to follow the Nodes, and where to announce the own one.
 func (f *podnetFlags) cluster(o *agent.Options) (func(context.Context, func([]podnet.Node)) error, error) {
 	if len(f.manifests) > 0 {
-		o.Cluster = files{o.Log}
+		o.Cluster = &files{log: o.Log}
 		report := newProblemLog(o.Log)
 		return func(ctx context.Context, tell func([]podnet.Node)) error {
 			return podnodes.FromManifests(ctx, f.manifests, func(nodes []podnet.Node, problems []manifests.Problem) {
@@ -267,13 +267,19 @@ func (n ownNode) Up(ctx context.Context) error {
 }
 
 // files cannot be announced in: whoever writes them has to know.
-type files struct{ log *slog.Logger }
+type files struct {
+	log  *slog.Logger
+	told bool
+}
 
-// Announce says what the Node in the files lacks.
-func (f files) Announce(_ context.Context, annotations map[string]string) error {
-	f.log.Warn("the Node in --manifests lacks annotations by which peers find this node", "annotations", annotations)
+// Announce says once what the Node in the files lacks.
+func (f *files) Announce(_ context.Context, annotations map[string]string) error {
+	if !f.told {
+		f.log.Warn("the Node in --manifests lacks annotations by which peers find this node", "annotations", annotations)
+	}
+	f.told = true
 	return nil
 }
 
 // Up has nobody to tell.
-func (files) Up(context.Context) error { return nil }
+func (*files) Up(context.Context) error { return nil }

@@ -114,6 +114,9 @@ func seen(l *lab.Lab, o lab.Outcome) string {
 		if slices.Contains(n.Bridge, addr) {
 			return fmt.Sprintf("%v (bridge of %s)", addr, n.Name)
 		}
+		if slices.Contains(n.Bridge, addr.Next()) { // the first of the node's range
+			return fmt.Sprintf("%v (vxlan device of %s)", addr, n.Name)
+		}
 		if slices.Contains(n.Addrs, addr) {
 			return fmt.Sprintf("%v (%s)", addr, n.Name)
 		}

@@ -20,7 +20,7 @@ const nothingLeft = "Removed; nothing is left behind"
 // demoRows are what the demo must show: verdict, and the source that was seen.
 var demoRows = []string{
 	`ClusterIP, 3 endpoints +pod-2-2 .* answered +pod-1-1 \d+x, pod-1-2 \d+x, pod-2-1 \d+x +10\.244\.2\.12 \(the caller's own\)`,
-	`NodePort from outside +client .* answered .*10\.244\.1\.1 \(bridge of node1\), 192\.0\.2\.11 \(node1\)`,
+	`NodePort from outside +client .* answered .*10\.244\.1\.0 \(vxlan device of node1\), 10\.244\.1\.1 \(bridge of node1\)`,
 	`Hairpin: a pod calls itself +pod-1-1 .* answered +pod-1-1 30x +10\.244\.1\.1 \(bridge of node1\)`,
 	`No endpoints +pod-2-2 .* refused`,
 	`External policy Local +client .* answered +pod-1-1 \d+x, pod-1-2 \d+x +192\.0\.2\.200 \(the caller's own\)`,

@@ -41,7 +41,7 @@ type podnetFlags struct {
 	subnetFile, cniFile        string
 	healthzIP                  string
 	healthzPort, resyncSeconds int
-	setUp                      bool
+	setUp, cleanup             bool
 	verbosity                  int
 }
 
@@ -54,7 +54,7 @@ func newPodnetCommand() *cobra.Command {
 device, routes, neighbours, forwarding entries, masquerade and forward rules. It
 takes flannel's flags, net-conf.json and Node annotations, and can join or replace
 a flannel network. Every flag can also be set as FLANNELD_NAME. Needs root. What it
-made stays when it ends; "portolan cleanup --podnet" removes it.
+made stays when it ends; --cleanup removes it.
 
 Exit codes: 0 ended by a signal, 1 it could not go on, 2 usage.`,
 		Example: `  portolan podnet --kube-subnet-mgr --ip-masq
@@ -93,6 +93,7 @@ func (f *podnetFlags) add(set *pflag.FlagSet) {
 	set.IntVar(&f.healthzPort, "healthz-port", 0, "port of /healthz and /readyz; 0 for none")
 	set.IntVar(&f.resyncSeconds, "iptables-resync", 60, "seconds between two full looks; changes by others are noticed apart from them")
 	set.BoolVar(&f.setUp, "set-node-network-unavailable", true, "set the Node's condition NetworkUnavailable to False once pods have a network")
+	set.BoolVar(&f.cleanup, "cleanup", false, "remove devices, routes, rules and files of the pod network, and end")
 	set.IntVarP(&f.verbosity, "v", "v", 0, "how much is logged: 4 and more adds details")
 }
 
@@ -118,6 +119,15 @@ func (f *podnetFlags) run(cmd *cobra.Command) error {
 	}
 	if os.Geteuid() != 0 {
 		return badNews(errors.New("podnet: to program the kernel needs root"))
+	}
+	rules, closeRules, err := podnetRules(cmd.Context(), o.Config, f.masquerade, f.forward, !f.noFullyRandom, log)
+	if err != nil {
+		return badNews(err)
+	}
+	defer closeRules()
+	o.Rules = rules
+	if f.cleanup {
+		return badNews(agent.Cleanup(cmd.Context(), o))
 	}
 	follow, err := f.cluster(&o)
 	if err != nil {
@@ -204,12 +214,6 @@ func (f *podnetFlags) cluster(o *agent.Options) (func(context.Context, func([]po
 
 // work runs until the context ends.
 func (f *podnetFlags) work(ctx context.Context, o agent.Options, follow func(context.Context, func([]podnet.Node)) error) error {
-	rules, closeRules, err := podnetRules(ctx, o.Config, f.masquerade, f.forward, !f.noFullyRandom, o.Log)
-	if err != nil {
-		return err
-	}
-	defer closeRules()
-	o.Rules = rules
 	a := agent.New(o)
 	w := newCrew(ctx)
 	if f.healthzPort != 0 {

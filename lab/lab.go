@@ -74,7 +74,7 @@ func (l *Lab) build(t Topology) error {
 			return err
 		}
 	}
-	if err := l.routePods(!t.PodNetwork); err != nil {
+	if err := l.routePods(t.PodNetwork); err != nil {
 		return err
 	}
 	if err := l.routeServices(t.Routes); err != nil {
@@ -129,12 +129,13 @@ func (l *Lab) addNode(spec NodeSpec) error {
 	return nil
 }
 
-// routePods tells everybody where the pods are; nodes only if nothing else does.
-func (l *Lab) routePods(nodesToo bool) error {
+// routePods tells everybody where the pods are, but for the nodes that are members
+// of a pod network.
+func (l *Lab) routePods(network bool) error {
 	for _, to := range l.nodes {
 		from := []*Host{l.Client, &l.gateway}
 		for _, n := range l.nodes {
-			if nodesToo && n != to {
+			if n != to && !(network && len(n.pods) > 0) {
 				from = append(from, &n.Host)
 			}
 		}

@@ -29,6 +29,7 @@ const (
 	proxyToken  = "token-of-the-proxy"
 	nobodyToken = "token-of-nobody"
 	peerToken   = "token-of-kube-proxy"
+	podnetToken = "token-of-the-pod-network"
 )
 
 // world is a lab of node1, with the pods a, b and c, and a host with the control
@@ -77,6 +78,7 @@ func newWorldOf(t *testing.T, topology lab.Topology) *world {
 			{Name: "system:serviceaccount:kube-system:portolan", Token: proxyToken},
 			{Name: "nobody", Token: nobodyToken},
 			{Name: "system:kube-proxy", Token: peerToken},
+			{Name: "system:serviceaccount:kube-system:portolan-podnet", Token: podnetToken},
 		},
 	})
 	if err != nil {
@@ -88,14 +90,14 @@ func newWorldOf(t *testing.T, topology lab.Topology) *world {
 		}
 	})
 	w := &world{Lab: l, t: t, server: s, node: l.Node("node1")}
-	w.grant()
+	w.grantFrom("../../deploy/base/rbac.yaml")
 	return w
 }
 
-// grant writes the roles of deploy/.
-func (w *world) grant() {
+// grantFrom writes the roles of a file of deploy/.
+func (w *world) grantFrom(file string) {
 	w.t.Helper()
-	text, err := os.ReadFile("../../deploy/base/rbac.yaml")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -50,9 +50,19 @@ func (w *words) features() []feature {
 func (b *Backend) Probe() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.lacking(b.words.features())
+}
+
+func (b *Backend) lacking(features []feature) error {
+	// Each look costs the kernel some 15 ms, so that what is missing is only
+	// looked for where something is.
+	err := b.tryFeatures(features...)
+	if err == nil {
+		return nil
+	}
 	var errs []error
-	for _, f := range b.words.features() {
-		err := b.tryFeature(f)
+	for _, f := range features {
+		err := b.tryFeatures(f)
 		if errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("nftables: probe: %w (needs CAP_NET_ADMIN)", err)
 		}
@@ -60,32 +70,40 @@ func (b *Backend) Probe() error {
 			errs = append(errs, fmt.Errorf("nftables: this kernel lacks %s: %w", f.name, err))
 		}
 	}
+	if len(errs) == 0 {
+		return fmt.Errorf("nftables: this kernel takes each part of our tables and not all together: %w", err)
+	}
 	return errors.Join(errs...)
 }
 
-// tryFeature has the kernel look at a table and take nothing of it.
-func (b *Backend) tryFeature(f feature) error {
-	const name = "probe"
+// tryFeatures has the kernel look at a table and take nothing of it.
+func (b *Backend) tryFeatures(features ...feature) error {
 	// A name that no other process uses at the same time.
 	batch := nft.NewBatch(nft.Table{Family: b.table.Family, Name: fmt.Sprintf("%s-%d", probeTable, os.Getpid())})
 	batch.AddTable(0)
-	if f.set != "" {
-		s, _ := shapeOf(f.set)
-		batch.AddSet(b.words.setOf(f.set, s), 0)
-	}
-	if f.hook != "" {
+	made := map[string]bool{}
+	for i, f := range features {
+		if f.set != "" && !made[f.set] {
+			made[f.set] = true
+			s, _ := shapeOf(f.set)
+			batch.AddSet(b.words.setOf(f.set, s), 0)
+		}
+		if f.hook == "" {
+			continue
+		}
+		name := fmt.Sprintf("probe-%d", i)
 		chain, err := parseHook(name, f.hook)
 		if err != nil {
 			return err
 		}
 		batch.AddChain(chain, 0)
-	}
-	for _, text := range f.rules {
-		r, err := b.words.rule(name, text)
-		if err != nil {
-			return err
+		for _, text := range f.rules {
+			r, err := b.words.rule(name, text)
+			if err != nil {
+				return err
+			}
+			batch.AddRule(r, 0)
 		}
-		batch.AddRule(r, 0)
 	}
 	return b.options.Conn.Check(batch)
 }

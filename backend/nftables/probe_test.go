@@ -21,12 +21,14 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeNames: what the kernel does not take is an error.
+// TestProbeNames: what the kernel does not take is named, and nothing else.
 func TestProbeNames(t *testing.T) {
 	inNamespace(t)
 	b := live(t, families[0].family)
-	err := b.tryFeature(feature{name: "x", hook: "type nat hook forward priority 0; policy accept;"})
-	if err == nil || !strings.Contains(err.Error(), "not supported") {
+	impossible := feature{name: "translation of forwarded packets", hook: "type nat hook forward priority 0; policy accept;"}
+	err := b.lacking(append(b.words.features(), impossible))
+	if err == nil || strings.Count(err.Error(), "lacks") != 1 ||
+		!strings.Contains(err.Error(), "lacks translation of forwarded packets") || !strings.Contains(err.Error(), "not supported") {
 		t.Errorf("a nat chain in the forward hook: %v", err)
 	}
 }

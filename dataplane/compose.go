@@ -15,7 +15,7 @@ type Conflict struct {
 // keys. A loser takes over when the winner stops asking.
 func (w *Want) Conflicts() []Conflict {
 	for _, c := range w.unchecked {
-		parts := c.collect(func(owner string) part { p, _ := c.parts.get(owner); return p })
+		parts := c.collect(all)
 		w.noteConflicts(c, contestOf(parts).lost(parts))
 	}
 	var out []Conflict
@@ -59,60 +59,78 @@ func (w *Want) noteConflicts(c *container, list []Conflict) {
 	}
 }
 
+// view selects what counts of an owner; now is what it asks for, maybe nothing.
+type view func(owner string, now part) part
+
 // wanted and believed are two views of a container: what is asked for, with
 // held owners as the kernel has them, and what the kernel is believed to have.
-func (c *container) wanted(held func(string) bool) func(string) part {
-	return func(owner string) part {
-		if c.before.len() > 0 && held(owner) {
-			if p, ok := c.before.get(owner); ok {
+func (c *container) wanted(held func(string) bool) view {
+	return func(owner string, now part) part {
+		if held(owner) {
+			if p, ok := c.instead(owner); ok {
 				return p
 			}
 		}
-		p, _ := c.parts.get(owner)
-		return p
+		return now
 	}
 }
 
-func (c *container) believed(owner string) part {
-	if p, ok := c.before.get(owner); ok {
+func (c *container) believed(owner string, now part) part {
+	if p, ok := c.instead(owner); ok {
 		return p
 	}
-	p, _ := c.parts.get(owner)
-	return p
+	return now
 }
 
-// compose merges the parts that view selects: objects in key order, claims
+// all is the view of what all owners ask for.
+func all(_ string, now part) part { return now }
+
+// compose merges the parts that v selects: objects in key order, claims
 // included, one for each key.
-func compose(c *container, view func(owner string) part) []Object {
-	objects, _ := resolve(c, view)
+func compose(c *container, v view) []Object {
+	objects, _ := resolve(c, v)
 	return objects
 }
 
 // resolve is compose, and tells whether somebody does not get what it asks for.
-func resolve(c *container, view func(owner string) part) (objects []Object, conflict bool) {
-	parts := c.collect(view)
-	switch len(parts) {
-	case 0:
+func resolve(c *container, v view) (objects []Object, conflict bool) {
+	parts := c.collect(v)
+	if len(parts) == 0 {
 		return nil, false
-	case 1:
+	}
+	if alike(parts) {
 		return parts[0].objects(), false
 	}
 	contest := contestOf(parts)
 	return contest.objects(), contest.real
 }
 
-// collect lists the parts that view selects, in no order.
-func (c *container) collect(view func(owner string) part) []part {
-	parts := make([]part, 0, c.parts.len()+c.before.len())
-	add := func(owner string) {
-		if p := view(owner); !p.empty() {
-			parts = append(parts, p)
+// alike tells whether all parts are the same objects, as those of a container are
+// that many owners share.
+func alike(parts []part) bool {
+	first := parts[0].objects()
+	for _, p := range parts[1:] {
+		if !slices.Equal(p.objects(), first) {
+			return false
 		}
 	}
-	c.parts.each(func(owner string, _ part) { add(owner) })
+	return true
+}
+
+// collect lists the parts that v selects, in no order.
+func (c *container) collect(v view) []part {
+	parts := make([]part, 0, c.parts.len()+c.before.len())
+	c.parts.each(func(owner string, now part) {
+		if p := v(owner, now); !p.empty() {
+			parts = append(parts, p)
+		}
+	})
 	c.before.each(func(owner string, _ part) {
-		if _, twice := c.parts.get(owner); !twice {
-			add(owner)
+		if _, twice := c.parts.get(owner); twice {
+			return
+		}
+		if p := v(owner, part{}); !p.empty() {
+			parts = append(parts, p)
 		}
 	})
 	return parts
@@ -185,17 +203,14 @@ func (c *contest) lost(parts []part) []Conflict {
 }
 
 // ownerOf returns who is behind an object of the view, false for nobody.
-func ownerOf(c *container, view func(string) part, k Key) (Owner, bool) {
+func ownerOf(c *container, v view, k Key) (Owner, bool) {
 	var best *Owner
-	look := func(owner string, _ part) {
-		p := view(owner)
+	for _, p := range c.collect(v) {
 		_, found := slices.BinarySearchFunc(p.objects(), k, func(o Object, k Key) int { return o.Key.Compare(k) })
 		if found && (best == nil || p.of.owner.Compare(*best) < 0) {
 			best = &p.of.owner
 		}
 	}
-	c.parts.each(look)
-	c.before.each(look)
 	if best == nil {
 		return Owner{}, false
 	}

@@ -134,7 +134,7 @@ func compareInContainer(a, b Key) int {
 // first time. Then some owner did not change, so that the container is there before
 // and after.
 func (c *container) indexed() bool {
-	if c.parts.len() < indexFrom || c.before.len()*indexShare >= c.parts.len() {
+	if c.fresh || c.parts.len() < indexFrom || c.before.len()*indexShare >= c.parts.len() {
 		return false
 	}
 	if c.index == nil {

@@ -141,12 +141,11 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 	if c == nil {
 		return nil, true
 	}
-	all := func(owner string) part { p, _ := c.parts.get(owner); return p }
-	free := func(owner string) part {
+	free := func(owner string, now part) part {
 		if held(owner) {
 			return part{}
 		}
-		return all(owner)
+		return now
 	}
 	others := compose(c, free)
 	if len(others) == 0 {

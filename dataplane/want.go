@@ -50,9 +50,30 @@ type container struct {
 	// for every owner.
 	dirty, unchecked bool
 
-	index  *index  // nil while there are few owners
-	parts  partSet // by owner; never an empty part
-	before partSet // believed to be in the kernel, by owner, where it differs
+	index *index  // nil while there are few owners
+	parts partSet // by owner; never an empty part
+	// fresh: the kernel is believed to have nothing of it yet, whoever asks.
+	fresh  bool
+	before partSet // believed to be in the kernel, by owner, where it differs; unless fresh
+}
+
+// differing calls f for every owner of whom the kernel is believed to have
+// something else than is wanted, with that.
+func (c *container) differing(f func(owner string, before part)) {
+	if c.fresh {
+		c.parts.each(func(owner string, _ part) { f(owner, part{}) })
+		return
+	}
+	c.before.each(f)
+}
+
+// instead returns what the kernel is believed to have of an owner, where that is
+// not what is wanted.
+func (c *container) instead(owner string) (part, bool) {
+	if c.fresh {
+		return part{}, true
+	}
+	return c.before.get(owner)
 }
 
 // partSet maps owners to parts. Nearly every container has one owner, hence
@@ -184,7 +205,7 @@ func compareParts(a, b part) int {
 func (w *Want) place(owner, name string, old, now part) bool {
 	c := w.containers[name]
 	if c == nil {
-		c = &container{name: strings.Clone(name)}
+		c = &container{name: strings.Clone(name), fresh: true}
 		w.containers[c.name] = c
 	}
 	if now.empty() {
@@ -199,8 +220,9 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	if old.equal(now) {
 		return false
 	}
-	before, known := c.before.get(owner)
+	before, known := c.instead(owner)
 	switch {
+	case c.fresh:
 	case !known:
 		c.before.put(owner, old)
 	case before.equal(now):
@@ -229,13 +251,13 @@ func (w *Want) trust(c *container) {
 
 // anyHeld tells whether some owner that changed is held.
 func (c *container) anyHeld(held func(string) bool) (any bool) {
-	c.before.each(func(owner string, _ part) { any = any || held(owner) })
+	c.differing(func(owner string, _ part) { any = any || held(owner) })
 	return any
 }
 
 // settle files c as dirty or clean, and forgets it when nothing is left of it.
 func (w *Want) settle(c *container) {
-	if c.before.len() > 0 {
+	if c.before.len() > 0 || (c.fresh && c.parts.len() > 0) {
 		if !c.dirty {
 			w.dirty[c.name], c.dirty = c, true
 		}
@@ -255,12 +277,12 @@ func (w *Want) settle(c *container) {
 func (w *Want) Taken(held func(owner string) bool) {
 	for _, c := range w.dirty {
 		var kept partSet
-		c.before.each(func(owner string, p part) {
+		c.differing(func(owner string, p part) {
 			if held(owner) {
 				kept.put(owner, p)
 			}
 		})
-		c.before = kept
+		c.before, c.fresh = kept, false
 		w.settle(c)
 	}
 	if len(w.dirty) == 0 {
@@ -272,7 +294,7 @@ func (w *Want) Taken(held func(owner string) bool) {
 func (w *Want) Dirty() []string {
 	seen := map[string]bool{}
 	for _, c := range w.dirty {
-		c.before.each(func(owner string, _ part) { seen[owner] = true })
+		c.differing(func(owner string, _ part) { seen[owner] = true })
 	}
 	out := make([]string, 0, len(seen))
 	for owner := range seen {

@@ -47,13 +47,15 @@ func Choose(node Node, s *Service, p Port, f Family) Choice {
 }
 
 func inFamily(endpoints []Endpoint, f Family) []Endpoint {
-	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return FamilyOf(e.Addr.Addr()) != f }) {
-		return endpoints
-	}
 	return filter(endpoints, func(e Endpoint) bool { return FamilyOf(e.Addr.Addr()) == f })
 }
 
+// filter returns the endpoints that keep is for; uncopied when these are all, as they
+// mostly are.
 func filter(endpoints []Endpoint, keep func(Endpoint) bool) []Endpoint {
+	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return !keep(e) }) {
+		return slices.Clip(endpoints)
+	}
 	var out []Endpoint
 	for _, e := range endpoints {
 		if keep(e) {

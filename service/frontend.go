@@ -116,6 +116,10 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 			pf.Frontends = append(pf.Frontends, fe)
 		}
 		add(ClusterIP, clusterIP, nil, internalRoutes(node, s, pf.Choice, f))
+		if !s.hasExternal(p, f) {
+			out = append(out, pf)
+			continue
+		}
 		external := externalRoutes(node, s, pf.Choice, f)
 		for _, a := range s.ExternalIPs {
 			if FamilyOf(a) == f {
@@ -171,19 +175,18 @@ func policyRoute(policy Policy, c Choice) Route {
 
 func internalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes)]Route) {
 	base := policyRoute(s.InternalPolicy, c)
+	masqueraded := base
+	masqueraded.Masquerade = true
+	if node.MasqueradeAll {
+		masqueraded.Reason += "; masqueradeAll is set"
+	} else {
+		masqueraded.Reason += "; traffic that does not come from a pod is masqueraded"
+	}
 	for _, class := range Classes() {
-		r := base
-		if r.Verdict == Forward {
-			switch {
-			case node.MasqueradeAll:
-				r.Masquerade = true
-				r.Reason += "; masqueradeAll is set"
-			case class != FromPod && node.Detector.Detects(f):
-				r.Masquerade = true
-				r.Reason += "; traffic that does not come from a pod is masqueraded"
-			}
+		out[class] = base
+		if base.Verdict == Forward && (node.MasqueradeAll || (class != FromPod && node.Detector.Detects(f))) {
+			out[class] = masqueraded
 		}
-		out[class] = r
 	}
 	return out
 }

@@ -99,9 +99,10 @@ func (b *Backend) stickyRule() string {
 
 // affinityObjects are asked for by every Service with affinity.
 func (b *Backend) affinityObjects(timeout string) structure {
-	if known, ok := b.learners.Load(timeout); ok {
-		return known.(structure)
-	}
+	return kept(&b.common, &b.common.learners, timeout, b.makeLearners)
+}
+
+func (b *Backend) makeLearners(timeout string) structure {
 	var out structure
 	for _, name := range []string{affinity, affinityIDs, affinityPortIDs, affinityLearn} {
 		out.sets = append(out.sets, b.set(name))
@@ -111,6 +112,5 @@ func (b *Backend) affinityObjects(timeout string) structure {
 	out.chains = append(out.chains, chainObjects("affinity-output", "type filter hook output"+afterDNAT, learn)...)
 	out.chains = append(out.chains, chainObjects("learn-"+timeout, "update @"+affinity+" { "+b.client()+" timeout "+timeout+"s : "+
 		b.words.ip+" daddr . th dport } meta priority set none")...)
-	b.learners.Store(timeout, out)
 	return out
 }

@@ -152,9 +152,12 @@ func (u *update) sortSets(c dataplane.Change) error {
 }
 
 func (u *update) sortElements(c dataplane.Change) {
-	if c.Container == frontends { // most are served
-		u.steps[stepSlots] = slices.Grow(u.steps[stepSlots], len(c.Created))
-		u.steps[stepServe] = slices.Grow(u.steps[stepServe], len(c.Created))
+	likely := []int{stepLists}
+	if c.Container == frontends {
+		likely = []int{stepSlots, stepServe}
+	}
+	for _, at := range likely {
+		u.steps[at] = slices.Grow(u.steps[at], len(c.Created))
 	}
 	for i := range c.Created {
 		o := &c.Created[i]
@@ -196,10 +199,13 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 
 // comes adds an atom, unless what it needs is there and waits to be removed.
 func (u *update) comes(k *dataplane.Key, a atom) {
-	id := slotID{a.set, k.Name}
-	data, waits := u.b.late.slots[id]
-	delete(u.b.late.slots, id)
-	u.step(step{key: k, set: a.set, old: data, new: a.data, goes: waits, come: true})
+	one := step{key: k, set: a.set, new: a.data, come: true}
+	if len(u.b.late.slots) > 0 {
+		id := slotID{a.set, k.Name}
+		one.old, one.goes = u.b.late.slots[id]
+		delete(u.b.late.slots, id)
+	}
+	u.step(one)
 }
 
 // goes removes an atom, endpoints later.
@@ -287,8 +293,9 @@ func (u *update) writeChains() error {
 }
 
 func (u *update) writeElements(s step) error {
+	u.b.reader.reset()
 	if s.goes && s.come && s.shape.isSlots() {
-		if gone, come, ok := u.b.slotDifference(s.shape, s.key.Name, s.old, s.new); ok {
+		if gone, come, ok := u.b.reader.slotDifference(s.shape, s.key.Name, s.old, s.new); ok {
 			u.exchange(s, gone, come)
 			return nil
 		}
@@ -296,13 +303,13 @@ func (u *update) writeElements(s step) error {
 	var old, now []nft.Element
 	var err error
 	if s.come {
-		if now, err = u.b.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
+		if now, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
 			return &dataplane.Refusal{Key: *s.key, Err: err}
 		}
 	}
 	gone, come := old, now
 	if s.goes {
-		old, err = u.b.elementsOf(s.set, s.shape, s.key.Name, s.old)
+		old, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.old)
 		if err != nil && (len(old) == 0 || old[0].Key == nil) {
 			return err
 		}

@@ -32,14 +32,13 @@ type Backend struct {
 	options Options
 	words   words
 	table   nft.Table
-
-	// balancers and learners keep the text that many Services share.
-	balancers sync.Map // balancer -> structure
-	learners  sync.Map // seconds -> structure
+	common  common
 
 	mu   sync.Mutex // guards Conn and what follows
 	ids  scopeIDs
 	late removals
+	// reader is used again and again, and empty between two locks of mu.
+	reader reader
 	// rebuild: what is there cannot be changed into what is wanted, so the next
 	// plan, which takes the table for empty, replaces it in one transaction.
 	rebuild bool
@@ -53,11 +52,13 @@ func New(o Options) *Backend {
 	if o.Family == service.IPv6 {
 		family = nft.IPv6
 	}
-	return &Backend{
+	b := &Backend{
 		options: o,
 		words:   wordsOf(family, o.MasqueradeBit),
 		table:   nft.Table{Family: family, Name: TableName},
 		ids:     scopeIDs{},
 		late:    newRemovals(),
 	}
+	b.reader.b = b
+	return b
 }

@@ -1,8 +1,10 @@
 package nftables
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"portolan/dataplane"
@@ -73,15 +75,41 @@ func (k balancer) entry() string {
 }
 
 // structure is what owners share: chains, sorted, and the sets they look into.
-type structure struct{ chains, sets []dataplane.Object }
+type structure struct {
+	entry, slots string // of a balancer
+	chains, sets []dataplane.Object
+}
 
-// chainsOf returns the map and the chains of a balancer. They are the same for
-// all that ask, and so are kept.
-func (b *Backend) chainsOf(k balancer) structure {
-	if known, ok := b.balancers.Load(k); ok {
-		return known.(structure)
+// common keeps the text that many Services share.
+type common struct {
+	mu        sync.Mutex
+	balancers map[balancer]structure
+	learners  map[string]structure    // by seconds
+	pods      map[netip.Prefix]string // match of traffic from there
+}
+
+// kept returns what make made for a key the first time.
+func kept[K comparable, V any](c *common, m *map[K]V, key K, make func(K) V) V {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := (*m)[key]
+	if !ok {
+		known = make(key)
+		if *m == nil {
+			*m = map[K]V{}
+		}
+		(*m)[key] = known
 	}
-	out := structure{sets: []dataplane.Object{b.set(k.slots())}}
+	return known
+}
+
+// chainsOf returns the map and the chains of a balancer.
+func (b *Backend) chainsOf(k balancer) structure {
+	return kept(&b.common, &b.common.balancers, k, b.makeChains)
+}
+
+func (b *Backend) makeChains(k balancer) structure {
+	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{b.set(k.slots())}}
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	mark := "meta mark set meta mark | " + b.words.mark + " "
 	switch k.masquerade {
@@ -102,7 +130,6 @@ func (b *Backend) chainsOf(k balancer) structure {
 		add(k.core(), b.choose(k, k.n, 0), lost)
 	}
 	slices.SortFunc(out.chains, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
-	b.balancers.Store(k, out)
 	return out
 }
 
@@ -153,7 +180,7 @@ func (b *Backend) localRules(k balancer, mark string) []string {
 func (b *Backend) podMatch(node service.Node) string {
 	d := node.Detector
 	if cidr, ok := d.CIDR(b.options.Family); ok {
-		return b.words.ip + " saddr " + cidr.String() + " "
+		return kept(&b.common, &b.common.pods, cidr, func(p netip.Prefix) string { return b.words.ip + " saddr " + p.String() + " " })
 	}
 	if d.Bridge != "" {
 		return `iifname "` + d.Bridge + `" `

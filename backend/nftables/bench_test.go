@@ -103,7 +103,7 @@ func rawOf(tb testing.TB, b *Backend, svc *service.Service) (out rawService) {
 		}
 		for a := range atoms(o.Key.Container, o.Key.Name, o.Body) {
 			s, _ := shapeOf(a.set)
-			list, err := b.elementsOf(a.set, s, o.Key.Name, a.data)
+			list, err := (&reader{b: b}).elementsOf(a.set, s, o.Key.Name, a.data)
 			if err != nil {
 				tb.Fatal(err)
 			}

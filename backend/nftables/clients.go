@@ -36,7 +36,7 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 	stale := staleClients{}
 	for _, c := range p.Changes {
 		switch c.Container {
-		case shapes[affinityLearn].container(affinityLearn):
+		case learners:
 			for _, o := range c.Deleted {
 				stale[b.ids.of(o.Key.Name)] = nil
 			}
@@ -106,7 +106,7 @@ func cutSlot(text string) (slot, endpoint string) {
 // dropScopes gives the numbers of scopes back that are gone.
 func (b *Backend) dropScopes(p dataplane.Plan) {
 	for _, c := range p.Changes {
-		if c.Container == shapes[affinityLearn].container(affinityLearn) {
+		if c.Container == learners {
 			for _, o := range c.Deleted {
 				delete(b.ids, o.Key.Name)
 			}

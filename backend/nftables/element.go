@@ -16,74 +16,102 @@ import (
 // endpoints on this node, where pods and this node use all.
 const localSlots = 65536
 
+// reader turns text into elements. What it returns is good until reset, so that
+// elements on their way into a batch need no memory of their own.
+type reader struct {
+	b        *Backend
+	list     []nft.Element
+	room     []byte // of keys and data
+	verdicts map[string]*nft.Verdict
+}
+
+func (r *reader) reset() { r.list, r.room = r.list[:0], r.room[:0] }
+
+// from is what the room has got since it was that long. When it has to grow, what
+// was cut out before stays good.
+func (r *reader) from(start int) []byte { return r.room[start:len(r.room):len(r.room)] }
+
+// key reads a concatenation.
+func (r *reader) key(parts []part, text string) ([]byte, error) {
+	start := len(r.room)
+	var err error
+	r.room, err = r.b.words.parseKey(r.room, parts, text)
+	return r.from(start), err
+}
+
 // elementsOf returns the elements of a set that an atom of the object of that name
 // stands for. With an error the list may hold keys that are good, of elements that
 // were read.
-func (b *Backend) elementsOf(set string, s *shape, name, data string) ([]nft.Element, error) {
-	var list []nft.Element
+func (r *reader) elementsOf(set string, s *shape, name, data string) ([]nft.Element, error) {
+	start := len(r.list)
 	var err error
 	switch {
 	case s.isSlots():
-		list, err = b.slotElements(s, name, data)
+		err = r.slots(s, name, data)
 	case s.ranges:
-		list, err = b.rangeElements(s, name, data)
+		err = r.ranges(s, name, data)
 	default:
-		var e nft.Element
-		e, err = b.element(s, name, data)
-		list = []nft.Element{e}
+		err = r.element(s, name, data)
 	}
 	if err != nil {
+		if s.isSlots() || s.ranges {
+			r.list = r.list[:start] // some would do harm, without the others
+		}
 		err = fmt.Errorf("nftables: element %q of %s: %w", name, set, err)
 	}
-	return list, err
+	return r.list[start:len(r.list):len(r.list)], err
 }
 
 // element reads an atom that is one element. With an error about the data, which
 // an element that was read may have, the key is good.
-func (b *Backend) element(s *shape, name, data string) (nft.Element, error) {
+func (r *reader) element(s *shape, name, data string) (err error) {
+	var e nft.Element
 	if s.key[0] == scope { // the key is a scope and not yet its number
-		e := nft.Element{Key: []byte(host(b.ids.of(name))), Comment: name}
-		var err error
-		e.Verdict, err = parseVerdict(data)
-		return e, err
+		e.Key, e.Comment = []byte(host(r.b.ids.of(name))), name
+	} else if e.Key, err = r.key(s.key, name); err != nil {
+		return err
 	}
-	key, err := b.words.parseKey(nil, s.key, name)
-	e := nft.Element{Key: key}
 	switch {
-	case err != nil:
 	case (data != "") != (s.holds != nothing):
 		err = fmt.Errorf("data %q", data)
 	case s.holds == aVerdict:
-		e.Verdict, err = parseVerdict(data)
+		e.Verdict, err = r.verdict(data)
 	case s.holds == aScope:
-		e.Data = []byte(host(b.ids.of(data)))
+		e.Data = []byte(host(r.b.ids.of(data)))
 	}
-	return e, err
+	r.list = append(r.list, e)
+	return err
 }
 
-func parseVerdict(text string) (*nft.Verdict, error) {
-	if chain, ok := strings.CutPrefix(text, "goto "); ok {
-		return &nft.Verdict{Code: nft.Goto, Chain: chain}, nil
+// verdict reads "goto CHAIN" and "drop", of which there are few.
+func (r *reader) verdict(text string) (*nft.Verdict, error) {
+	if v, known := r.verdicts[text]; known {
+		return v, nil
 	}
-	if text == "drop" {
-		return &nft.Verdict{Code: nft.Drop}, nil
+	v := &nft.Verdict{Code: nft.Drop}
+	if chain, is := strings.CutPrefix(text, "goto "); is {
+		v.Code, v.Chain = nft.Goto, chain
+	} else if text != "drop" {
+		return nil, fmt.Errorf("verdict %q", text)
 	}
-	return nil, fmt.Errorf("verdict %q", text)
+	if r.verdicts == nil {
+		r.verdicts = map[string]*nft.Verdict{}
+	}
+	r.verdicts[text] = v
+	return v, nil
 }
 
-// slotElements reads "endpoint, endpoint | endpoint": the first list from slot
-// 0, the second from localSlots on.
-func (b *Backend) slotElements(s *shape, name, data string) ([]nft.Element, error) {
-	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
+var endpointParts = []part{address, port}
+
+// slots reads "endpoint, endpoint | endpoint": the first list from slot 0, the
+// second from localSlots on.
+func (r *reader) slots(s *shape, name, data string) error {
+	prefix, err := r.key(s.key[:len(s.key)-1], name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n := strings.Count(data, ",") + 2
-	list := make([]nft.Element, 0, n)
-	keyLen, dataLen := len(prefix)+4, b.words.addrLen+4
-	room := make([]byte, 0, n*(keyLen+dataLen)) // one allocation for all
 	first, second, _ := strings.Cut(data, " | ")
-	for i, text := range []string{first, second} {
+	for i, text := range [...]string{first, second} {
 		at := uint32(i * localSlots)
 		for text != "" {
 			var one string
@@ -91,36 +119,44 @@ func (b *Backend) slotElements(s *shape, name, data string) ([]nft.Element, erro
 			if number, after, is := strings.Cut(one, "="); is { // read, and out of order
 				n, err := strconv.ParseUint(number, 10, 32)
 				if err != nil {
-					return nil, fmt.Errorf("slot %q", number)
+					return fmt.Errorf("slot %q", number)
 				}
 				at, one = uint32(n), after
 			}
-			from := len(room)
-			room = append(room, prefix...)
-			room = binary.NativeEndian.AppendUint32(room, at)
-			key := room[from:len(room):len(room)]
-			from = len(room)
-			if room, err = b.words.parseKey(room, []part{address, port}, one); err != nil {
-				return nil, err
+			if err := r.slot(prefix, at, one); err != nil {
+				return err
 			}
-			list = append(list, nft.Element{Key: key, Data: room[from:len(room):len(room)]})
 			at++
 		}
 	}
-	return list, nil
+	return nil
 }
 
-// slotDifference is difference for two texts of slots, of which it parses only
-// what differs. It is false for texts that were read out of order.
-func (b *Backend) slotDifference(s *shape, name, old, now string) (gone, come []nft.Element, ok bool) {
+// slot adds one slot; without an endpoint only its key.
+func (r *reader) slot(prefix []byte, at uint32, endpoint string) (err error) {
+	start := len(r.room)
+	r.room = binary.NativeEndian.AppendUint32(append(r.room, prefix...), at)
+	e := nft.Element{Key: r.from(start)}
+	if endpoint != "" {
+		if e.Data, err = r.key(endpointParts, endpoint); err != nil {
+			return err
+		}
+	}
+	r.list = append(r.list, e)
+	return nil
+}
+
+// slotDifference is difference for two texts of slots, of which it reads only what
+// differs. It is false for texts that were read out of order.
+func (r *reader) slotDifference(s *shape, name, old, now string) (gone, come []nft.Element, ok bool) {
 	if strings.Contains(old, "=") {
 		return nil, nil, false
 	}
-	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
+	prefix, err := r.key(s.key[:len(s.key)-1], name)
 	if err != nil {
 		return nil, nil, false
 	}
-	oldLists, newLists := [2]string{}, [2]string{}
+	var oldLists, newLists [2]string
 	oldLists[0], oldLists[1], _ = strings.Cut(old, " | ")
 	newLists[0], newLists[1], _ = strings.Cut(now, " | ")
 	for i := range oldLists {
@@ -132,41 +168,39 @@ func (b *Backend) slotDifference(s *shape, name, old, now string) (gone, come []
 			if was == is {
 				continue
 			}
-			key := binary.NativeEndian.AppendUint32(slices.Clip(prefix), at)
+			if err := r.slot(prefix, at, is); err != nil {
+				return nil, nil, false
+			}
+			e := r.list[len(r.list)-1]
 			if was != "" {
-				gone = append(gone, nft.Element{Key: key})
+				gone = append(gone, nft.Element{Key: e.Key})
 			}
 			if is != "" {
-				data, err := b.words.parseKey(nil, []part{address, port}, is)
-				if err != nil {
-					return nil, nil, false
-				}
-				come = append(come, nft.Element{Key: key, Data: data})
+				come = append(come, e)
 			}
 		}
 	}
 	return gone, come, true
 }
 
-// rangeElements reads "network, network". A range that was read and is not a
-// network is "first-last".
-func (b *Backend) rangeElements(s *shape, name, data string) ([]nft.Element, error) {
-	prefix, err := b.words.parseKey(nil, s.key[:len(s.key)-1], name)
+// ranges reads "network, network". A range that was read and is not a network is
+// "first-last".
+func (r *reader) ranges(s *shape, name, data string) error {
+	prefix, err := r.key(s.key[:len(s.key)-1], name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []nft.Element
 	for text := range strings.SplitSeq(data, ", ") {
 		from, to, ok := parseRange(text)
-		if !ok || from.BitLen() != b.words.addrLen*8 || to.BitLen() != from.BitLen() {
-			return nil, fmt.Errorf("range %q", text)
+		if !ok || from.BitLen() != r.b.words.addrLen*8 || to.BitLen() != from.BitLen() {
+			return fmt.Errorf("range %q", text)
 		}
-		list = append(list, nft.Element{
-			Key:    append(slices.Clone(prefix), from.AsSlice()...),
-			KeyEnd: append(slices.Clone(prefix), to.AsSlice()...),
+		r.list = append(r.list, nft.Element{
+			Key:    slices.Concat(prefix, from.AsSlice()),
+			KeyEnd: slices.Concat(prefix, to.AsSlice()),
 		})
 	}
-	return list, nil
+	return nil
 }
 
 func parseRange(text string) (from, to netip.Addr, ok bool) {

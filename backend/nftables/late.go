@@ -117,7 +117,8 @@ func (b *Backend) remove(ctx context.Context) error {
 			batch.Reset()
 		}
 		s, _ := shapeOf(id.set)
-		list, err := b.elementsOf(id.set, s, id.frontend, data)
+		b.reader.reset()
+		list, err := b.reader.elementsOf(id.set, s, id.frontend, data)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 	pods := b.podMatch(node)
 	for _, pf := range service.Decide(node, svc, b.options.Family) {
 		for _, f := range pf.Frontends {
-			r := frontend{sheet: s, b: b, f: f, pods: pods, key: keyOf(f)}
+			r := frontend{sheet: s, b: b, f: f, pods: pods}
 			if err := r.write(); err != nil {
 				s.end()
 				return nil, fmt.Errorf("nftables: render %s: %w", svc.Name, err)
@@ -32,22 +32,13 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 	return s.objects(), nil
 }
 
-// keyOf is the text of a frontend in keys.
-func keyOf(f service.Frontend) string {
-	key := string(f.Protocol) + " . " + strconv.Itoa(int(f.Port))
-	if f.Kind != service.NodePort {
-		return f.Addr.String() + " . " + key
-	}
-	return key
-}
-
 // frontend writes the elements of one frontend.
 type frontend struct {
 	*sheet
 	b    *Backend
 	f    service.Frontend
 	pods string
-	key  string
+	sep  string // before the next piece of the body
 }
 
 // mostEndpoints is how many slots a list has room for.
@@ -57,60 +48,74 @@ const mostEndpoints = localSlots
 func (r *frontend) write() error {
 	k, lists, forwards := balancerOf(r.f, r.pods)
 	if n := max(k.n, k.m); n > mostEndpoints {
-		return fmt.Errorf("%d endpoints at %s; at most %d fit", n, r.key, mostEndpoints)
+		return fmt.Errorf("%d endpoints of port %s; at most %d fit", n, r.f.PortName, mostEndpoints)
 	}
-	r.open(frontends, r.key)
-	sep := " : "
-	add := func(words ...string) {
-		r.text = append(r.text, sep...)
-		for _, w := range words {
-			r.text = append(r.text, w...)
-		}
-		sep = "; "
+	remembered := ""
+	if forwards && k.affine {
+		remembered = scopeOf(r.f)
 	}
+	r.open(frontends)
+	r.frontendKey()
+	r.named()
+	r.sep = " : "
+	var shared structure
 	if forwards {
-		add("goto ", k.entry())
+		shared = r.b.chainsOf(k)
+		r.add("goto ", shared.entry)
 	}
 	switch v := r.f.Route(service.FromOutside).Verdict; v {
 	case service.Forward:
 	case service.Reject:
-		add("reject")
+		r.add("reject")
 	case service.Drop:
-		add("drop")
+		r.add("drop")
 	default:
 		panic(fmt.Sprintf("nftables: unknown verdict %v", v))
 	}
 	if forwards {
-		add(k.slots(), " ")
+		r.add(shared.slots, " ")
 		r.endpoints(lists[0])
 		if k.local && k.m > 0 {
 			r.text = append(r.text, " | "...)
 			r.endpoints(lists[1])
 		}
-		r.share(r.b.chainsOf(k))
 	}
-	if ranges := r.ranges(); len(ranges) > 0 {
-		add("from ")
-		for i, p := range ranges {
-			if i > 0 {
-				r.text = append(r.text, ", "...)
-			}
-			r.text = p.AppendTo(r.text)
-		}
-	}
-	if forwards && k.affine {
-		add("scope ", scopeOf(r.f))
+	r.ranges()
+	if remembered != "" {
+		r.add("scope ", remembered)
 	}
 	r.close()
-	if forwards && k.affine {
+	r.share(shared)
+	if remembered != "" {
 		timeout := seconds(r.f.Affinity)
-		r.element(shapes[affinityLearn].container(affinityLearn), scopeOf(r.f), " : goto learn-", timeout)
+		r.element(learners, remembered, " : goto learn-", timeout)
 		r.share(r.b.affinityObjects(timeout))
 	}
 	if r.f.Kind == service.ClusterIP {
-		r.element("set/"+clusterIPs, r.f.Addr.String())
+		r.open("set/" + clusterIPs)
+		r.text = r.f.Addr.AppendTo(r.text)
+		r.named()
+		r.close()
 	}
 	return nil
+}
+
+// add begins the next piece of the body.
+func (r *frontend) add(words ...string) {
+	r.text = append(r.text, r.sep...)
+	for _, w := range words {
+		r.text = append(r.text, w...)
+	}
+	r.sep = "; "
+}
+
+// frontendKey writes what a frontend is known by.
+func (r *frontend) frontendKey() {
+	if r.f.Kind != service.NodePort {
+		r.text = append(r.f.Addr.AppendTo(r.text), " . "...)
+	}
+	r.text = append(append(r.text, r.f.Protocol...), " . "...)
+	r.text = strconv.AppendUint(r.text, uint64(r.f.Port), 10)
 }
 
 func (r *frontend) endpoints(list []service.Endpoint) {
@@ -124,19 +129,25 @@ func (r *frontend) endpoints(list []service.Endpoint) {
 	}
 }
 
-// ranges are who may use the frontend, nil for everybody. A range that lies in
-// another is left out: the kernel takes no overlaps. A range that is everybody
+// ranges writes who may use the frontend, where that is not everybody. A range that
+// lies in another is left out: the kernel takes no overlaps. A range that is everybody
 // limits nobody. Where there is nothing to protect everybody is refused, as in
 // iptables mode.
-func (r *frontend) ranges() []netip.Prefix {
+func (r *frontend) ranges() {
 	if r.f.Route(service.FromOutside).Verdict == service.Reject {
-		return nil
+		return
 	}
 	ranges := outermost(r.f.SourceRanges)
 	if len(ranges) == 0 || ranges[0].Bits() == 0 {
-		return nil
+		return
 	}
-	return ranges
+	r.add("from ")
+	for i, p := range ranges {
+		if i > 0 {
+			r.text = append(r.text, ", "...)
+		}
+		r.text = p.AppendTo(r.text)
+	}
 }
 
 // outermost returns the ranges that lie in no other, sorted by address.
@@ -167,18 +178,26 @@ func (b *Backend) hairpins(s *sheet, node service.Node, pf service.PortFrontends
 // checkText refuses what would break out of the text of a rule or comment. Names
 // come from validated objects, so this is the last line of defence.
 func checkText(node service.Node, svc *service.Service) error {
-	texts := []string{svc.Name.Namespace, svc.Name.Name, node.Detector.Bridge, node.Detector.InterfacePrefix}
 	for _, p := range svc.Ports {
-		if !slices.Contains([]service.Protocol{service.TCP, service.UDP, service.SCTP}, p.Protocol) {
+		switch p.Protocol {
+		case service.TCP, service.UDP, service.SCTP:
+		default:
 			return fmt.Errorf("nftables: render %s: protocol %q is not known", svc.Name, p.Protocol)
 		}
-		texts = append(texts, p.Name)
+		if breaksOut(p.Name) {
+			return fmt.Errorf("nftables: render %s: %q cannot stand in a rule", svc.Name, p.Name)
+		}
 	}
-	breaksOut := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\`$;#!*", r) }
-	for _, t := range texts {
-		if len(t) > 63 || strings.ContainsFunc(t, breaksOut) {
+	for _, t := range [...]string{svc.Name.Namespace, svc.Name.Name, node.Detector.Bridge, node.Detector.InterfacePrefix} {
+		if breaksOut(t) {
 			return fmt.Errorf("nftables: render %s: %q cannot stand in a rule", svc.Name, t)
 		}
 	}
 	return nil
+}
+
+func breaksOut(text string) bool {
+	return len(text) > 63 || strings.ContainsFunc(text, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\`$;#!*", r)
+	})
 }

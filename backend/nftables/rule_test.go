@@ -161,12 +161,12 @@ func FuzzElement(f *testing.F) {
 		}
 		b := New(Options{Family: family, MasqueradeBit: 14})
 		s, _ := shapeOf(names[set])
-		list, err := b.elementsOf(names[set], s, name, data)
+		list, err := (&reader{b: b}).elementsOf(names[set], s, name, data)
 		if err != nil || s.dynamic {
 			return
 		}
 		for gotName, gotBody := range b.objectsOf(s, &collection{list: slices.Clone(list)}) {
-			again, err := b.elementsOf(names[set], s, gotName, dataOf(gotName, gotBody))
+			again, err := (&reader{b: b}).elementsOf(names[set], s, gotName, dataOf(gotName, gotBody))
 			if err != nil {
 				t.Fatalf("%q %q reads as %q %q: %v", name, data, gotName, gotBody, err)
 			}
@@ -185,16 +185,16 @@ func TestSlotDifference(t *testing.T) {
 		"1.1.1.1 . 1 | 1.1.1.1 . 1", "1.1.1.1 . 1, 1.1.1.9 . 1 | 1.1.1.9 . 1, 1.1.1.8 . 1", " | 1.1.1.8 . 1"}
 	for _, old := range texts {
 		for _, now := range texts {
-			before, err := b.slotElements(slotShape, name, old)
+			before, err := (&reader{b: b}).elementsOf("eps-9", slotShape, name, old)
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := b.slotElements(slotShape, name, now)
+			after, err := (&reader{b: b}).elementsOf("eps-9", slotShape, name, now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			gone, come := difference(before, after)
-			quickGone, quickCome, ok := b.slotDifference(slotShape, name, old, now)
+			quickGone, quickCome, ok := (&reader{b: b}).slotDifference(slotShape, name, old, now)
 			same := func(a, b []nft.Element) bool {
 				return slices.EqualFunc(a, b, func(a, b nft.Element) bool { return string(a.Key) == string(b.Key) })
 			}
@@ -203,7 +203,7 @@ func TestSlotDifference(t *testing.T) {
 			}
 		}
 	}
-	if _, _, ok := b.slotDifference(slotShape, name, "3=1.1.1.1 . 1", "1.1.1.1 . 1"); ok {
+	if _, _, ok := (&reader{b: b}).slotDifference(slotShape, name, "3=1.1.1.1 . 1", "1.1.1.1 . 1"); ok {
 		t.Error("slots out of order")
 	}
 }

@@ -126,6 +126,9 @@ func (s *shape) ofFrontends(set string) bool {
 	return s.isSlots() || s.holds == aScope
 }
 
+// learners is the container of the elements of affinity-learn.
+const learners = "map/" + affinityLearn
+
 // container is where the elements of another set are kept.
 func (s *shape) container(name string) string {
 	if s.holds == nothing {

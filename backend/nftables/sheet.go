@@ -34,26 +34,30 @@ func newSheet() *sheet {
 
 // element adds an element whose text is its name and what follows it.
 func (s *sheet) element(container, name string, rest ...string) {
-	from := len(s.text)
+	s.open(container)
 	s.text = append(s.text, name...)
-	end := len(s.text)
+	s.named()
 	for _, r := range rest {
 		s.text = append(s.text, r...)
 	}
-	s.lines = append(s.lines, line{container, from, end, len(s.text)})
+	s.close()
 }
+
+// open begins an element, whose text the caller goes on with in s.text: first the
+// name, which named ends, and then the rest, which close ends.
+func (s *sheet) open(container string) {
+	s.lines = append(s.lines, line{container: container, from: len(s.text)})
+}
+
+func (s *sheet) named() { s.lines[len(s.lines)-1].name = len(s.text) }
+
+func (s *sheet) close() { s.lines[len(s.lines)-1].to = len(s.text) }
 
 // share adds what other owners ask for too.
 func (s *sheet) share(what structure) {
 	s.chains = append(s.chains, what.chains...)
 	s.sets = append(s.sets, what.sets...)
 }
-
-// open starts an element, whose text the caller goes on with in s.text; close
-// ends it.
-func (s *sheet) open(container, name string) { s.element(container, name) }
-
-func (s *sheet) close() { s.lines[len(s.lines)-1].to = len(s.text) }
 
 // objects returns everything in key order, and ends the use of the sheet. It sorts
 // numbers, since objects are large and full of pointers.

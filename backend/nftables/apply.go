@@ -26,7 +26,7 @@ const batchLimit = 20_000
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
 	b.fresh = false
 	if err := u.sort(p); err != nil {
 		return err
@@ -49,7 +49,9 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 type update struct {
 	b     *Backend
 	ctx   context.Context
-	batch *nft.Batch
+	batch *nft.Batch       // that is filled
+	spare *nft.Batch       // that the kernel is at while there is something in sent
+	sent  chan error       // what it says; nil when there is nothing to wait for
 	keys  []*dataplane.Key // by tag
 	limit int
 	fresh bool // the plan was made from an observation
@@ -243,16 +245,42 @@ func (u *update) write() error {
 	for at := range u.steps {
 		for _, s := range u.steps[at] {
 			if u.batch.Len() >= u.limit {
-				if err := u.commit(); err != nil {
+				if err := u.send(); err != nil {
 					return err
 				}
 			}
 			if err := u.writeElements(s); err != nil {
-				return err
+				return errors.Join(err, u.taken())
 			}
 		}
 	}
-	return u.commit()
+	if err := errors.Join(u.taken(), u.ctx.Err()); err != nil {
+		return err
+	}
+	return u.answer(u.b.options.Conn.Commit(u.batch))
+}
+
+// send has the kernel take the batch while the next is filled.
+func (u *update) send() error {
+	if err := errors.Join(u.taken(), u.ctx.Err()); err != nil {
+		return err
+	}
+	u.batch, u.spare = u.spare, u.batch
+	u.batch.Reset()
+	sent := make(chan error, 1)
+	go func() { sent <- u.b.options.Conn.Commit(u.spare) }()
+	u.sent = sent
+	return nil
+}
+
+// taken waits until the kernel has taken what was sent.
+func (u *update) taken() error {
+	if u.sent == nil {
+		return nil
+	}
+	err := <-u.sent
+	u.sent = nil
+	return u.answer(err)
 }
 
 // writeChains makes all new chains first, since rules lead from one to another.
@@ -336,21 +364,17 @@ func (u *update) tagOf(k *dataplane.Key) int {
 	return len(u.keys) - 1
 }
 
-func (u *update) commit() error {
-	if err := u.ctx.Err(); err != nil {
-		return err
+// answer says what an error of the kernel is about.
+func (u *update) answer(err error) error {
+	if err == nil {
+		return nil
 	}
-	err := u.b.options.Conn.Commit(u.batch)
-	if err != nil {
-		err = fmt.Errorf("nftables: apply: %w", err)
-		var refused *nft.BatchError
-		if errors.As(err, &refused) {
-			err = u.refusal(refused, err)
-		}
-		return err
+	err = fmt.Errorf("nftables: apply: %w", err)
+	var refused *nft.BatchError
+	if errors.As(err, &refused) {
+		return u.refusal(refused, err)
 	}
-	u.batch.Reset()
-	return nil
+	return err
 }
 
 // refusal tells whether the content is to blame, and which. Errors that say that

@@ -56,7 +56,7 @@ func New(o Options) *Backend {
 		options: o,
 		words:   wordsOf(family, o.MasqueradeBit),
 		table:   nft.Table{Family: family, Name: TableName},
-		ids:     scopeIDs{},
+		ids:     newScopeIDs(),
 		late:    newRemovals(),
 	}
 	b.reader.b = b

@@ -59,100 +59,6 @@ func benchFill(tb testing.TB, b *Backend, services, endpoints int) *dataplane.Sy
 	return s
 }
 
-// rawTable writes the layout of the Backend without it.
-type rawTable struct {
-	b     *Backend
-	batch *nft.Batch
-}
-
-func newRaw(tb testing.TB, counts ...int) *rawTable {
-	r := &rawTable{b: live(tb, service.IPv4)}
-	// Chains and sets are not what is compared: the Backend makes them.
-	s := dataplane.NewSync(r.b)
-	s.Set(dataplane.Owner{}, r.b.Base(benchNode()))
-	for i, n := range counts {
-		what := r.b.chainsOf(balancer{n: n, masquerade: outsiders, pods: r.b.podMatch(benchNode())})
-		s.Set(dataplane.Owner{Name: fmt.Sprint(i)}, append(slices.Clone(what.chains), what.sets...))
-	}
-	apply(tb, s)
-	r.batch = nft.NewBatch(r.b.table)
-	return r
-}
-
-func (r *rawTable) commit(tb testing.TB) {
-	if err := r.b.options.Conn.Commit(r.batch); err != nil {
-		tb.Fatal(err)
-	}
-	r.batch.Reset()
-}
-
-// rawService is the elements of one Service as bytes.
-type rawService struct {
-	ip, dispatch nft.Element
-	slots        []nft.Element
-}
-
-func rawOf(tb testing.TB, b *Backend, svc *service.Service) (out rawService) {
-	objects, err := b.Render(benchNode(), svc)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, o := range objects {
-		if o.Key.Container != frontends && o.Key.Container != "set/"+clusterIPs {
-			continue
-		}
-		for a := range atoms(o.Key.Container, o.Key.Name, o.Body) {
-			s, _ := shapeOf(a.set)
-			list, err := (&reader{b: b}).elementsOf(a.set, s, o.Key.Name, a.data)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			switch {
-			case s.isSlots():
-				out.slots = list
-			case a.set == serviceIPs:
-				out.dispatch = list[0]
-			case a.set == clusterIPs:
-				out.ip = list[0]
-			}
-		}
-	}
-	return out
-}
-
-func (r *rawTable) add(s rawService) {
-	set := slotMap + fmt.Sprint(len(s.slots))
-	for _, e := range s.slots {
-		r.batch.AddElement(set, e, 0)
-	}
-}
-
-func (r *rawTable) serve(list []rawService) {
-	for _, s := range list {
-		r.batch.AddElement(clusterIPs, s.ip, 0)
-	}
-	for _, s := range list {
-		r.batch.AddElement(serviceIPs, s.dispatch, 0)
-	}
-}
-
-func (r *rawTable) load(tb testing.TB, list []rawService) {
-	for _, s := range list {
-		r.add(s)
-	}
-	r.serve(list)
-	r.commit(tb)
-}
-
-func rawServices(tb testing.TB, services, endpoints int) []rawService {
-	b := New(Options{Family: service.IPv4, MasqueradeBit: 14})
-	list := make([]rawService, services)
-	for i := range list {
-		list[i] = rawOf(tb, b, benchService(i, endpoints))
-	}
-	return list
-}
-
 // cpuTime is what this process has used, the kernel on its behalf included. It
 // compares better than time on a machine that does other things too.
 func cpuTime(tb testing.TB) time.Duration {
@@ -163,10 +69,15 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// reportMedian says what a change takes when nobody interferes.
-func reportMedian(b *testing.B, took []time.Duration) {
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "median-ns")
+// reportRatio compares medians.
+func reportRatio(b *testing.B, ours, raw []time.Duration) {
+	slices.Sort(ours)
+	slices.Sort(raw)
+	o, r := ours[len(ours)/2], raw[len(raw)/2]
+	b.ReportMetric(0, "ns/op") // both and what is between them
+	b.ReportMetric(float64(o.Microseconds())/1000, "ms")
+	b.ReportMetric(float64(r.Microseconds())/1000, "raw-ms")
+	b.ReportMetric(float64(o)/float64(r), "x-raw")
 }
 
 // dropTable empties the namespace between two loads.
@@ -179,169 +90,10 @@ func dropTable(tb testing.TB, b *Backend) {
 	}
 }
 
-// BenchmarkLoad is a first start: all Services rendered, compared with an empty
-// kernel, and written.
-func BenchmarkLoad(b *testing.B) {
-	for _, size := range [][2]int{{5_000, 10}, {10_000, 10}, {45_000, 1}, {5_006, 50}} {
-		name := fmt.Sprintf("%dx%d", size[0], size[1])
-		b.Run(name+"/ours", func(b *testing.B) {
-			inNamespace(b)
-			backend := live(b, service.IPv4)
-			services := make([]*service.Service, size[0])
-			for i := range services {
-				services[i] = benchService(i, size[1])
-			}
-			var cpu time.Duration
-			for b.Loop() {
-				start := cpuTime(b)
-				s := dataplane.NewSync(backend)
-				s.Set(dataplane.Owner{}, backend.Base(benchNode()))
-				for _, svc := range services {
-					benchSet(b, s, backend, svc)
-				}
-				apply(b, s)
-				b.StopTimer()
-				cpu += cpuTime(b) - start
-				dropTable(b, backend)
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(cpu.Milliseconds())/float64(b.N), "cpu-ms/op")
-		})
-		b.Run(name+"/raw", func(b *testing.B) {
-			inNamespace(b)
-			list := rawServices(b, size[0], size[1])
-			var cpu time.Duration
-			for b.Loop() {
-				b.StopTimer()
-				r := newRaw(b, size[1])
-				start := cpuTime(b)
-				b.StartTimer()
-				r.load(b, list)
-				b.StopTimer()
-				cpu += cpuTime(b) - start
-				dropTable(b, r.b)
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(cpu.Milliseconds())/float64(b.N), "cpu-ms/op")
-		})
-	}
-}
-
 const (
 	changedAt = 4711
 	addedAt   = 20_000
 )
-
-// BenchmarkChange is one change in a cluster of 10,000 Services with 10 endpoints
-// each, from the changed Service to the return of the kernel.
-func BenchmarkChange(b *testing.B) {
-	inNamespace(b)
-	const services, endpoints = 10_000, 10
-	backend := live(b, service.IPv4)
-	sync := benchFill(b, backend, services, endpoints)
-	replaced := benchService(changedAt, endpoints)
-	replaced.Ports[0].Endpoints[9].Addr = netip.MustParseAddrPort("10.255.0.1:8009")
-	plain := benchService(changedAt, endpoints)
-	grown := benchService(changedAt, endpoints+1)
-	added := benchService(addedAt, endpoints)
-
-	ours := func(name string, odd, even func()) {
-		b.Run(name+"/ours", func(b *testing.B) {
-			round := 0
-			var took []time.Duration
-			for b.Loop() {
-				start := time.Now()
-				if round++; round%2 == 1 {
-					odd()
-				} else {
-					even()
-				}
-				apply(b, sync)
-				took = append(took, time.Since(start))
-				b.StopTimer()
-				settle(b, backend)
-				b.StartTimer()
-			}
-			reportMedian(b, took)
-			if round%2 == 1 {
-				even()
-				apply(b, sync)
-				settle(b, backend)
-			}
-		})
-	}
-	set := func(svc *service.Service) func() { return func() { benchSet(b, sync, backend, svc) } }
-	ours("replace-endpoint", set(replaced), set(plain))
-	ours("add-or-remove-endpoint", set(grown), set(plain))
-	ours("add-or-remove-service", set(added), func() { sync.Remove(added.Name.String()) })
-	dropTable(b, backend)
-
-	r := newRaw(b, endpoints, endpoints+1)
-	r.load(b, rawServices(b, services, endpoints))
-	before, after := rawOf(b, backend, plain), rawOf(b, backend, replaced)
-	more, extra := rawOf(b, backend, grown), rawOf(b, backend, added)
-	raw := func(name string, odd, even, later func()) {
-		b.Run(name+"/raw", func(b *testing.B) {
-			round := 0
-			var took []time.Duration
-			for b.Loop() {
-				start := time.Now()
-				if round++; round%2 == 1 {
-					odd()
-				} else {
-					even()
-				}
-				r.commit(b)
-				took = append(took, time.Since(start))
-				b.StopTimer()
-				if later != nil && round%2 == 0 {
-					later()
-					r.commit(b)
-				}
-				b.StartTimer()
-			}
-			reportMedian(b, took)
-			if round%2 == 1 {
-				even()
-				r.commit(b)
-				if later != nil {
-					later()
-					r.commit(b)
-				}
-			}
-		})
-	}
-	swap := func(to rawService) func() {
-		return func() {
-			r.batch.DeleteElement("eps-10", to.slots[9], 0)
-			r.batch.AddElement("eps-10", to.slots[9], 0)
-		}
-	}
-	raw("replace-endpoint", swap(after), swap(before), nil)
-	switchTo := func(to rawService) {
-		r.batch.DeleteElement(serviceIPs, to.dispatch, 0)
-		r.batch.AddElement(serviceIPs, to.dispatch, 0)
-	}
-	raw("add-or-remove-endpoint",
-		func() { r.add(more); switchTo(more) },
-		func() { switchTo(before) },
-		func() {
-			for _, e := range more.slots {
-				r.batch.DeleteElement("eps-11", e, 0)
-			}
-		})
-	raw("add-or-remove-service",
-		func() { r.add(extra); r.serve([]rawService{extra}) },
-		func() {
-			r.batch.DeleteElement(serviceIPs, extra.dispatch, 0)
-			r.batch.DeleteElement(clusterIPs, extra.ip, 0)
-		},
-		func() {
-			for _, e := range extra.slots {
-				r.batch.DeleteElement("eps-10", e, 0)
-			}
-		})
-}
 
 // BenchmarkRestart is the first look of a proxy that finds everything in place.
 func BenchmarkRestart(b *testing.B) {

@@ -108,7 +108,7 @@ func (b *Backend) dropScopes(p dataplane.Plan) {
 	for _, c := range p.Changes {
 		if c.Container == learners {
 			for _, o := range c.Deleted {
-				delete(b.ids, o.Key.Name)
+				b.ids.drop(o.Key.Name)
 			}
 		}
 	}

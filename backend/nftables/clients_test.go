@@ -38,7 +38,7 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 		text, _ := b.words.keyText(nil, []part{address, port}, e.Data)
 		id := e.Key[len(e.Key)-4:]
 		name := ""
-		for n, number := range b.ids {
+		for n, number := range b.ids.byName {
 			if host(number) == string(id) {
 				name = n
 			}
@@ -159,9 +159,10 @@ func TestScopes(t *testing.T) {
 
 // TestScopeNumbers: a number that is taken goes to nobody else.
 func TestScopeNumbers(t *testing.T) {
-	ids := scopeIDs{}
+	ids := newScopeIDs()
 	first := ids.of("default/web:http")
-	other := scopeIDs{"default/other:http": first}
+	other := newScopeIDs()
+	other.learn("default/other:http", first)
 	if second := other.of("default/web:http"); second != first+1 || other.name(first) != "default/other:http" || other.name(second) != "default/web:http" {
 		t.Errorf("numbers %v", other)
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"portolan/dataplane"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -23,61 +22,12 @@ func stickyService(i, endpoints int) *service.Service {
 	return s
 }
 
-// BenchmarkPlainBesideAffinity: what a change of a Service without affinity costs
-// beside many that have it.
-func BenchmarkPlainBesideAffinity(b *testing.B) {
-	for _, affine := range []int{0, 2_000} {
-		b.Run(fmt.Sprint(affine), func(b *testing.B) {
-			inNamespace(b)
-			backend := live(b, service.IPv4)
-			sync := benchFill(b, backend, 10_000, 10)
-			for i := range affine {
-				benchSet(b, sync, backend, stickyService(20_000+i, 10))
-			}
-			apply(b, sync)
-			for name, other := range map[string]*service.Service{"replace": benchService(changedAt, 10), "grow": benchService(changedAt, 11)} {
-				other.Ports[0].Endpoints[9].Addr = netip.MustParseAddrPort("10.255.0.1:8009")
-				b.Run(name, func(b *testing.B) { thereAndBack(b, backend, sync, other, benchService(changedAt, 10)) })
-			}
-			if affine > 0 {
-				other := stickyService(20_001, 10)
-				other.Ports[0].Endpoints[9].Addr = netip.MustParseAddrPort("10.255.0.1:8009")
-				b.Run("replace-of-affine", func(b *testing.B) { thereAndBack(b, backend, sync, other, stickyService(20_001, 10)) })
-				rememberMany(b, backend, 100_000)
-				b.Run("replace-of-affine-100k-clients", func(b *testing.B) { thereAndBack(b, backend, sync, other, stickyService(20_001, 10)) })
-			}
-		})
-	}
-}
-
-func thereAndBack(b *testing.B, backend *Backend, sync *dataplane.Sync, odd, even *service.Service) {
-	round := 0
-	var took []time.Duration
-	for b.Loop() {
-		start := time.Now()
-		if round++; round%2 == 1 {
-			benchSet(b, sync, backend, odd)
-		} else {
-			benchSet(b, sync, backend, even)
-		}
-		apply(b, sync)
-		took = append(took, time.Since(start))
-		b.StopTimer()
-		settle(b, backend)
-		b.StartTimer()
-	}
-	reportMedian(b, took)
-	benchSet(b, sync, backend, even)
-	apply(b, sync)
-	settle(b, backend)
-}
-
-// rememberMany fills the map of clients.
-func rememberMany(tb testing.TB, b *Backend, n int) {
+// rememberMany fills the map of clients, of 2,000 Services.
+func rememberMany(tb testing.TB, b *Backend, first, n int) {
 	batch := nft.NewBatch(b.table)
 	for i := range n {
 		key := []byte{172, byte(16 + i>>16), byte(i >> 8), byte(i), 6, 0, 0, 0}
-		e := benchEndpoint(20_000+i%2000, i%9)
+		e := benchEndpoint(first+i%2000, i%9)
 		data, err := b.words.parseKey(nil, []part{address, port}, fmt.Sprintf("%s . %d", e.Addr.Addr(), e.Addr.Port()))
 		if err != nil {
 			tb.Fatal(err)
@@ -116,20 +66,6 @@ func BenchmarkStorm(b *testing.B) {
 		settle(b, backend)
 	}
 	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "cpu-us/op")
-}
-
-// BenchmarkGrow is one Service from 1 endpoint to 200, one at a time.
-func BenchmarkGrow(b *testing.B) {
-	inNamespace(b)
-	backend := live(b, service.IPv4)
-	sync := benchFill(b, backend, 10_000, 10)
-	for b.Loop() {
-		for n := 1; n <= 200; n++ {
-			benchSet(b, sync, backend, benchService(changedAt, n))
-			apply(b, sync)
-		}
-		settle(b, backend)
-	}
 }
 
 // BenchmarkDeleteAll removes 250,300 endpoints with their Services.

@@ -49,7 +49,7 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 
 func (o *observation) run() error {
 	b := o.b
-	b.ids = scopeIDs{}
+	b.ids = newScopeIDs()
 	there, err := b.options.Conn.HasTable(b.table)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (b *Backend) plain(s *shape, e nft.Element) (name, body string) {
 		if name = e.Comment; name == "" {
 			name = fmt.Sprintf("#%d", id)
 		}
-		b.ids[name] = id
+		b.ids.learn(name, id)
 	} else {
 		text, _ := b.words.keyText(nil, s.key, e.Key)
 		name = string(text)

@@ -16,7 +16,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 	if p.Empty() {
 		return ""
 	}
-	s := script{b: b, ids: scopeIDs{}}
+	s := script{b: b, ids: newScopeIDs()}
 	s.printf("add table %s\n", b.table)
 	s.sets(p)
 	s.chains(p)

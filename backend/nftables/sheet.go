@@ -63,47 +63,53 @@ func (s *sheet) share(what structure) {
 // numbers, since objects are large and full of pointers.
 func (s *sheet) objects() []dataplane.Object {
 	text := string(s.text)
-	key := func(i int32) dataplane.Key {
-		if o := s.shared(i); o != nil {
-			return o.Key
-		}
-		l := &s.lines[int(i)-len(s.chains)]
-		return dataplane.Key{Container: l.container, Rank: dataplane.Keyed, Name: text[l.from:l.name]}
-	}
 	s.order = s.order[:0]
 	for i := range len(s.chains) + len(s.lines) + len(s.sets) {
 		s.order = append(s.order, int32(i))
 	}
-	byKey := func(a, b int32) int { return cmp.Or(key(a).Compare(key(b)), int(a-b)) }
+	byKey := func(a, b int32) int {
+		if c := cmp.Compare(s.container(a), s.container(b)); c != 0 {
+			return c
+		}
+		x, y := s.object(a, text), s.object(b, text)
+		return cmp.Or(x.Key.Compare(y.Key), int(a-b))
+	}
 	if !slices.IsSortedFunc(s.order, byKey) {
 		slices.SortFunc(s.order, byKey)
 	}
 	out := make([]dataplane.Object, 0, len(s.order))
 	for _, i := range s.order {
-		k := key(i)
-		if n := len(out); n > 0 && out[n-1].Key == k {
-			continue
-		}
-		if o := s.shared(i); o != nil {
-			out = append(out, *o)
-		} else {
-			l := &s.lines[int(i)-len(s.chains)]
-			out = append(out, dataplane.Object{Key: k, Body: text[l.from:l.to]})
+		o := s.object(i, text)
+		if n := len(out); n == 0 || out[n-1].Key != o.Key {
+			out = append(out, o)
 		}
 	}
 	s.end()
 	return out
 }
 
-// shared returns an object of chains or sets, nil for a line.
-func (s *sheet) shared(i int32) *dataplane.Object {
-	if int(i) < len(s.chains) {
-		return &s.chains[i]
+// container and object are about one of the objects, by its number: chains come
+// first, then lines, then sets.
+func (s *sheet) container(i int32) string {
+	if n := int(i) - len(s.chains); n >= 0 && n < len(s.lines) {
+		return s.lines[n].container
 	}
-	if n := int(i) - len(s.chains) - len(s.lines); n >= 0 {
-		return &s.sets[n]
+	return s.object(i, "").Key.Container
+}
+
+func (s *sheet) object(i int32, text string) dataplane.Object {
+	n := int(i)
+	if n < len(s.chains) {
+		return s.chains[n]
 	}
-	return nil
+	if n -= len(s.chains); n < len(s.lines) {
+		l := &s.lines[n]
+		return dataplane.Object{
+			Key:  dataplane.Key{Container: l.container, Rank: dataplane.Keyed, Name: text[l.from:l.name]},
+			Body: text[l.from:l.to],
+		}
+	}
+	return s.sets[n-len(s.lines)]
 }
 
 // end ends the use of the sheet.

@@ -56,7 +56,12 @@ type Result struct {
 	Report   dataplane.Report
 	// Refused are the Services that are not programmed as they ask, by
 	// namespace/name; all others are, unless Err says otherwise.
-	Refused  map[string]error
+	Refused map[string]error
+	// Repaired counts the objects that others had changed or removed, where nothing
+	// else was to be written.
+	Repaired int
+	// News are what is worth telling people, each once.
+	News     []News
 	Duration time.Duration
 	Err      error // nothing may be concluded about what was written
 }
@@ -69,13 +74,14 @@ type Agent struct {
 
 	mu      sync.Mutex
 	changed Changes
+	journal Journal
 }
 
 // New returns an Agent that writes nothing before the first Publish.
 func New(families []Family, options Options) *Agent {
 	a := &Agent{options: options}
 	for _, f := range families {
-		a.loops = append(a.loops, newLoop(f, options, &a.newest))
+		a.loops = append(a.loops, newLoop(f, options, &a.newest, &a.journal))
 	}
 	return a
 }
@@ -100,6 +106,9 @@ func (a *Agent) Publish(s *service.Snapshot) {
 		}
 	}
 }
+
+// Journal remembers what went wrong in all families.
+func (a *Agent) Journal() *Journal { return &a.journal }
 
 // Run works until ctx ends. A family that fails does not hold back the others.
 func (a *Agent) Run(ctx context.Context) {

@@ -67,10 +67,14 @@ func options() Options {
 // run starts an agent in a bubble and calls the scenario; sleeps there are of
 // the bubble's clock.
 func run(t *testing.T, b *fakeBackend, o Options, scenario func(a *Agent)) {
+	runFamilies(t, b, []Family{{service.IPv4, b}}, o, scenario)
+}
+
+func runFamilies(t *testing.T, b *fakeBackend, families []Family, o Options, scenario func(a *Agent)) {
 	synctest.Test(t, func(t *testing.T) {
 		b.disturb = make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(context.Background())
-		a := New([]Family{{service.IPv4, b}}, o)
+		a := New(families, o)
 		done := make(chan struct{})
 		go func() { a.Run(ctx); close(done) }()
 		scenario(a)

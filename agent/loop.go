@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,9 +28,11 @@ type loop struct {
 	failures   int                    // writes in a row that failed
 	refusals   int                    // full looks in a row with Services that the kernel refused
 	lastLook   time.Duration          // how long the last full look took, if it found nothing to do
+	troubles   map[trouble]string     // that were told, with their texts
+	journal    *Journal
 }
 
-func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot]) *loop {
+func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot], journal *Journal) *loop {
 	return &loop{
 		family:     f.Family,
 		backend:    f.Backend,
@@ -44,6 +43,8 @@ func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot]
 		sync:       dataplane.NewSync(f.Backend),
 		unrendered: map[service.Name]error{},
 		full:       true,
+		troubles:   map[trouble]string{},
+		journal:    journal,
 	}
 }
 
@@ -135,13 +136,17 @@ func (l *loop) step(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	repaired := 0
+	if full && err == nil && l.refusals == 0 && l.written.Load() == snapshot { // nobody asked for anything new
+		repaired = report.Created + report.Replaced + report.Deleted
+	}
 	if err == nil {
 		l.written.Store(snapshot)
 	}
 	took := time.Since(start)
 	l.plan(full, report, err, took)
 	l.tell(Result{Family: l.family, Snapshot: snapshot, Full: full, Report: report,
-		Refused: l.refused(report), Duration: took, Err: err})
+		Refused: l.refused(report), Repaired: repaired, Duration: took, Err: err})
 }
 
 // plan decides what the next step has to do and when it is due at the latest.
@@ -177,7 +182,7 @@ func (l *loop) refused(report dataplane.Report) map[string]error {
 		out[name.String()] = err
 	}
 	for _, r := range report.Rejected {
-		out[r.Owner] = fmt.Errorf("the kernel refused its rules: %w", r.Err)
+		out[r.Owner] = kernelRefusal{r.Err}
 	}
 	return out
 }
@@ -185,11 +190,11 @@ func (l *loop) refused(report dataplane.Report) map[string]error {
 func (l *loop) tell(r Result) {
 	attrs := []any{"services", r.Snapshot.Len(), "full", r.Full, "created", r.Report.Created,
 		"replaced", r.Report.Replaced, "deleted", r.Report.Deleted, "took", r.Duration}
-	for _, name := range slices.Sorted(maps.Keys(r.Refused)) {
-		l.log.Error("a Service is not programmed as it asks; what was known of it stays in force",
-			"service", name, "error", r.Refused[name])
+	r.News = l.newsOf(r)
+	l.logNews(r.News)
+	for _, n := range r.News {
+		l.journal.Note(time.Now(), n)
 	}
-	l.tellConflicts(r.Report)
 	switch {
 	case r.Err != nil:
 		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.failures, "error", r.Err)...)
@@ -201,24 +206,6 @@ func (l *loop) tell(r Result) {
 	if l.options.Synced != nil {
 		l.options.Synced(r)
 	}
-}
-
-// tellConflicts names the Services that do not get an address they ask for, since
-// an older Service has it, and those that have got it now.
-func (l *loop) tellConflicts(r dataplane.Report) {
-	told := map[[2]string]bool{}
-	tell := func(level slog.Level, text string, list []dataplane.Conflict) {
-		for _, c := range list {
-			pair := [2]string{c.Winner.Name, c.Loser.Name}
-			if !told[pair] {
-				l.log.Log(context.Background(), level, text, "service", c.Loser.Name, "owner", c.Winner.Name, "rule", c.Key.Name)
-			}
-			told[pair] = true
-		}
-	}
-	tell(slog.LevelWarn, "two Services ask for one address and port; the older one has it", r.Lost)
-	clear(told)
-	tell(slog.LevelInfo, "a conflict of two Services about an address is over", r.Settled)
 }
 
 // render tells the sync what the Snapshot asks for. A Service that cannot be

@@ -106,7 +106,7 @@ func TestD39HealthCheckNodePort(t *testing.T) {
 		if last != nil {
 			now = last.With(node, []*service.Service{svc}, nil)
 		}
-		if err := ports.Update(context.Background(), now, last); err != nil {
+		if err := ports.Update(context.Background(), now, last); len(err) > 0 {
 			t.Fatal(err)
 		}
 		last = now
@@ -140,7 +140,7 @@ func TestD39HealthCheckNodePort(t *testing.T) {
 	moved := node // the Service goes in the very Snapshot in which the Node changes
 	moved.Zone = "z"
 	gone := last.With(moved, nil, []service.Name{name})
-	if err := ports.Update(context.Background(), gone, last); err != nil {
+	if err := ports.Update(context.Background(), gone, last); len(err) > 0 {
 		t.Fatal(err)
 	}
 	if code, _, _ := ask(second); code != 0 {
@@ -153,12 +153,12 @@ func TestD39HealthCheckNodePort(t *testing.T) {
 	svc := &service.Service{Name: name, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 		HealthCheckNodePort: uint16(taken.Addr().(*net.TCPAddr).Port)}
 	back := gone.With(moved, []*service.Service{svc}, nil)
-	err = ports.Update(context.Background(), back, gone)
-	if err == nil || !strings.Contains(err.Error(), "ns/web") {
-		t.Errorf("port in use: %v", err)
+	failed := ports.Update(context.Background(), back, gone)
+	if err := failed[name]; len(failed) != 1 || err == nil || !strings.Contains(err.Error(), "ns/web") {
+		t.Errorf("port in use: %v", failed)
 	}
 	taken.Close()
-	if err := ports.Update(context.Background(), back, back); err != nil {
+	if err := ports.Update(context.Background(), back, back); len(err) > 0 {
 		t.Errorf("port free again: %v", err)
 	}
 	if code, _, _ := ask(svc.HealthCheckNodePort); code != 503 {

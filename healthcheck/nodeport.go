@@ -2,7 +2,6 @@ package healthcheck
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,7 +24,7 @@ type NodePorts struct {
 
 	mu      sync.Mutex
 	servers map[service.Name]*nodePortServer
-	failed  map[service.Name]bool // could not be opened
+	failed  map[service.Name]error // could not be opened
 }
 
 type nodePortServer struct {
@@ -41,19 +40,21 @@ type nodePortServer struct {
 
 // NewNodePorts returns the health-check node ports of one family, none open.
 func NewNodePorts(health *Health, f service.Family) *NodePorts {
-	return &NodePorts{health: health, family: f, servers: map[service.Name]*nodePortServer{}, failed: map[service.Name]bool{}}
+	return &NodePorts{health: health, family: f, servers: map[service.Name]*nodePortServer{}, failed: map[service.Name]error{}}
 }
 
 // Update opens, closes and answers as the Snapshot asks; prev is the Snapshot
-// of the last Update, or nil. Ports that cannot be opened are in the error and
-// are tried again by the next Update.
-func (n *NodePorts) Update(ctx context.Context, s, prev *service.Snapshot) error {
+// of the last Update, or nil. It returns the ports that cannot be opened, by
+// Service; they are tried again by the next Update.
+func (n *NodePorts) Update(ctx context.Context, s, prev *service.Snapshot) map[service.Name]error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	again := n.failed
-	n.failed = map[service.Name]bool{}
+	again := map[service.Name]bool{}
+	for name := range n.failed {
+		again[name] = true
+	}
+	failed := map[service.Name]error{}
 	everything := prev == nil || !s.Node.Equal(prev.Node)
-	var errs []error
 	for c := range s.Changes(prev) {
 		if c.New == nil {
 			n.close(c.Old.Name)
@@ -69,11 +70,11 @@ func (n *NodePorts) Update(ctx context.Context, s, prev *service.Snapshot) error
 	}
 	for name := range again {
 		if err := n.update(ctx, s.Node, s.Service(name)); err != nil {
-			errs = append(errs, err)
-			n.failed[name] = true
+			failed[name] = err
 		}
 	}
-	return errors.Join(errs...)
+	n.failed = failed
+	return failed
 }
 
 // Close closes all ports.

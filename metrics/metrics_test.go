@@ -10,6 +10,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"portolan/agent"
 	"portolan/service"
 )
 
@@ -95,8 +96,10 @@ func TestProgrammed(t *testing.T) {
 
 // TestPages: kube-proxy's paths, bodies and types; profiles only when asked for.
 func TestPages(t *testing.T) {
+	var failures agent.Journal
+	failures.Note(time.Unix(10, 0), agent.News{Object: "ns/web", Family: service.IPv4, Reason: agent.ServiceRefused, Message: "no such match"})
 	for _, profiling := range []bool{false, true} {
-		mux, err := New(Options{Mode: NFTables}).NewMux(Pages{Mode: NFTables, Configz: map[string]any{"a": map[string]int{"b": 1}}, Profiling: profiling})
+		mux, err := New(Options{Mode: NFTables}).NewMux(Pages{Mode: NFTables, Configz: map[string]any{"a": map[string]int{"b": 1}}, Profiling: profiling, Failures: &failures})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +114,8 @@ func TestPages(t *testing.T) {
 			{"/healthz", "text/plain", "ok", 200},
 			{"/proxyMode", "text/plain", "nftables", 200},
 			{"/configz", "application/json", `{"a":{"b":1}}`, 200},
+			{"/debug/failures", "application/json", `{"apiVersion":"portolan.io/v1","failures":[{"object":"ns/web","family":"IPv4","reason":"ServiceRefused",` +
+				`"message":"no such match","count":1,"first":"1970-01-01T00:00:10Z","last":"1970-01-01T00:00:10Z"}],"forgotten":0}`, 200},
 			{"/metrics", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "", 200},
 			{"/debug/pprof/", "text/", "", profile},
 			{"/debug/pprof/cmdline", "text/", "", profile},

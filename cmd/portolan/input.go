@@ -16,15 +16,19 @@ import (
 // errNoInput is for commands that read nothing but files.
 var errNoInput = errors.New("no input: name files or folders with --manifests PATH, or in a ProxyOptions document of the file of --config")
 
-// input follows the cluster and publishes what it knows, until ctx ends. Settings
-// that change meanwhile come as functions.
-type input func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error
+// input is where Services come from.
+type input struct {
+	// follow follows the cluster and publishes what it knows, until ctx ends. Settings
+	// that change meanwhile come as functions.
+	follow func(ctx context.Context, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error
+	// tell makes an Event, where there is somebody to keep it.
+	tell func(apiserver.Note)
+}
 
-// newInput returns where Services come from: files when some are named, else an
-// API server.
-func newInput(c config.Config, nodeName string, log *slog.Logger) (input, error) {
+// newInput reads files into the cluster when some are named, else from an API server.
+func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog.Logger) (input, error) {
 	if len(c.Options.Manifests) > 0 {
-		return func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
+		follow := func(ctx context.Context, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
 			report := newProblemLog(log)
 			return manifests.New(c.Options.Manifests, cluster).Watch(ctx, settings, func(s *service.Snapshot, problems []manifests.Problem) {
 				report(problems)
@@ -32,7 +36,8 @@ func newInput(c config.Config, nodeName string, log *slog.Logger) (input, error)
 					publish(s)
 				}
 			})
-		}, nil
+		}
+		return input{follow, func(apiserver.Note) {}}, nil
 	}
 	client, err := apiserver.Connect(apiserver.Connection{
 		Kubeconfig:  c.Client.Kubeconfig,
@@ -44,13 +49,12 @@ func newInput(c config.Config, nodeName string, log *slog.Logger) (input, error)
 		UserAgent:   "portolan/" + version,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
+		return input{}, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
 	}
-	return func(ctx context.Context, cluster *kube.Cluster, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
-		return apiserver.New(client, cluster, apiserver.Options{
-			NodeName: nodeName,
-			PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
-			Log:      log,
-		}).Watch(ctx, settings, publish)
-	}, nil
+	source := apiserver.New(client, cluster, apiserver.Options{
+		NodeName: nodeName,
+		PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
+		Log:      log,
+	})
+	return input{source.Watch, source.Tell}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"portolan/agent"
 	backend "portolan/backend/iptables"
 	"portolan/config"
 	"portolan/kernel/iptables"
@@ -22,10 +23,11 @@ func newMetrics(c config.Config, families []service.Family) *metrics.Metrics {
 
 // pagesOf is what the metrics server says about the configuration: kube-proxy's
 // part as kube-proxy does, and our own.
-func pagesOf(c config.Config) metrics.Pages {
+func pagesOf(c config.Config, failures *agent.Journal) metrics.Pages {
 	return metrics.Pages{
 		Mode:      string(c.Mode),
 		Configz:   map[string]any{"kubeproxy.config.k8s.io": c.Written(), "portolan.io": c.Options},
 		Profiling: c.Profiling,
+		Failures:  failures,
 	}
 }

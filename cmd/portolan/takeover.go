@@ -25,16 +25,19 @@ type takeover struct {
 	mode    config.Mode
 	variant iptables.Variant // of our rules, in iptables mode
 	log     *slog.Logger
-	failed  func(service.Family)
+	tell    func(agent.News)
 	written chan service.Family
 	told    map[service.Family]string // the last error
 }
 
+// notTakenOver is the reason of trouble with what is left.
+const notTakenOver agent.Reason = "TakeoverFailed"
+
 // takeoverRetry is the time from one try to remove what is left to the next.
 const takeoverRetry = 30 * time.Second
 
-func newTakeover(mode config.Mode, variant iptables.Variant, log *slog.Logger, failed func(service.Family)) *takeover {
-	return &takeover{mode: mode, variant: variant, log: log, failed: failed,
+func newTakeover(mode config.Mode, variant iptables.Variant, log *slog.Logger, tell func(agent.News)) *takeover {
+	return &takeover{mode: mode, variant: variant, log: log, tell: tell,
 		written: make(chan service.Family, len(tableFamilies)), told: map[service.Family]string{}}
 }
 
@@ -80,16 +83,21 @@ func (t *takeover) remove(ctx context.Context, f service.Family) bool {
 		t.log.Info("taken over: the rules of the Service proxy before are removed", "family", f, "removed", len(removed), "first", removed[0])
 		t.log.Debug("taken over", "family", f, "removed", removed)
 	}
+	news := agent.News{Family: f, Reason: notTakenOver, Over: true, Message: t.told[f]}
 	if err == nil || ctx.Err() != nil {
-		t.told[f] = ""
+		if t.told[f] != "" {
+			t.told[f] = ""
+			t.tell(news)
+		}
 		return true
 	}
-	t.failed(f)
-	if text := err.Error(); t.told[f] != text {
-		t.told[f] = text
-		t.log.Error("rules of the Service proxy before could not be removed and may go on translating; will be tried again",
-			"family", f, "after", takeoverRetry, "error", err)
+	news.Over = false
+	news.Message = fmt.Sprintf("rules of the Service proxy before could not be removed and may go on translating; it is tried again: %v", err)
+	if t.told[f] != news.Message {
+		t.told[f] = news.Message
+		t.log.Error("not taken over", "family", f, "again", takeoverRetry, "error", news.Message)
 	}
+	t.tell(news)
 	return false
 }
 

@@ -117,14 +117,14 @@ func servicesOf(cmd *cobra.Command, c config.Config, host *netfilter.Host) (*ser
 
 // snapshotOnce follows an API server until everything is known once.
 func snapshotOnce(ctx context.Context, c config.Config, settings kube.Settings, log *slog.Logger) (*service.Snapshot, error) {
-	follow, err := newInput(c, settings.NodeName, log)
+	source, err := newInput(c, kube.NewCluster(settings), settings.NodeName, log)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var first *service.Snapshot
-	err = follow(ctx, kube.NewCluster(settings), nil, func(s *service.Snapshot) {
+	err = source.follow(ctx, nil, func(s *service.Snapshot) {
 		if first == nil {
 			first = s
 			stop()

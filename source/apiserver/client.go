@@ -38,7 +38,7 @@ const (
 // Client reads from an API server. Its methods may be called from several
 // goroutines.
 type Client struct {
-	core, discovery, networking rest.Interface
+	core, events, discovery, networking rest.Interface
 	// Host is the URL of the API server.
 	Host string
 }
@@ -90,8 +90,11 @@ func newClient(config *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %s: %w", config.Host, err)
 	}
-	group := func(path string, version schema.GroupVersion) (rest.Interface, error) {
+	group := func(path string, version schema.GroupVersion, pace flowcontrol.RateLimiter) (rest.Interface, error) {
 		own := *config
+		if pace != nil {
+			own.RateLimiter = pace
+		}
 		own.APIPath, own.GroupVersion = path, &version
 		client, err := rest.RESTClientForConfigAndClient(&own, transport)
 		if err != nil {
@@ -100,13 +103,17 @@ func newClient(config *rest.Config) (*Client, error) {
 		return client, nil
 	}
 	out := &Client{Host: config.Host}
-	if out.core, err = group("/api", v1.SchemeGroupVersion); err != nil {
+	if out.core, err = group("/api", v1.SchemeGroupVersion, nil); err != nil {
 		return nil, err
 	}
-	if out.discovery, err = group("/apis", discovery.SchemeGroupVersion); err != nil {
+	// Events keep nobody waiting.
+	if out.events, err = group("/api", v1.SchemeGroupVersion, flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst)); err != nil {
 		return nil, err
 	}
-	out.networking, err = group("/apis", networking.SchemeGroupVersion)
+	if out.discovery, err = group("/apis", discovery.SchemeGroupVersion, nil); err != nil {
+		return nil, err
+	}
+	out.networking, err = group("/apis", networking.SchemeGroupVersion, nil)
 	return out, err
 }
 

@@ -61,6 +61,7 @@ type Source struct {
 	options Options
 	log     *slog.Logger
 	wake    chan struct{}
+	notes   chan Note
 
 	mu       sync.Mutex // of what follows, and of the stores
 	cluster  *kube.Cluster
@@ -75,7 +76,7 @@ type Source struct {
 // New returns a Source that reads into cluster, which nobody else may use from
 // then on.
 func New(client *Client, cluster *kube.Cluster, o Options) *Source {
-	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), cluster: cluster}
+	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), notes: make(chan Note, notesWaiting), cluster: cluster}
 	s.services = newStore(s,
 		func(_, svc *v1.Service) { cluster.PutService(svc) },
 		func(svc *v1.Service) { cluster.DeleteService(service.Name{Namespace: svc.Namespace, Name: svc.Name}) },
@@ -128,6 +129,7 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	reflectors.Go(func() { s.follow(ctx, s.client.endpointSlices(), s.slices) })
 	reflectors.Go(func() { s.follow(ctx, s.client.serviceCIDRs(), s.cidrs) })
 	reflectors.Go(func() { s.follow(ctx, s.client.node(s.options.NodeName), s.node) })
+	reflectors.Go(func() { s.newRecorder().run(ctx, s.notes) })
 	return s.tell(ctx, settings, changed)
 }
 

@@ -17,18 +17,24 @@ const mostScans = 4
 // Touched returns the filters of the flows that may lead nowhere since the
 // Services changed, few of them. They may select more.
 func (x *Index) Touched(changes []service.Change, tcpReset bool) []conntrack.Filter {
-	byEndpoint, byAddress, byProtocol := set{}, set{}, set{}
+	narrow, byAddress, byProtocol := set{}, set{}, set{}
 	for _, c := range changes {
 		for t := range x.touched(c) {
 			f := x.everything(t.address.Proto, tcpReset)
 			byProtocol[f] = true
-			f.To, f.ToPort = t.address.To.Addr(), t.address.To.Port()
-			byAddress[f] = true
-			f.From, f.FromPort = t.endpoint.Addr(), t.endpoint.Port()
-			byEndpoint[f] = true
+			to, from := f, f
+			to.To, to.ToPort = t.address.To.Addr(), t.address.To.Port()
+			byAddress[to] = true
+			// An endpoint that goes is gone from all addresses of its Service.
+			from.From, from.FromPort = t.endpoint.Addr(), t.endpoint.Port()
+			if t.endpoint.IsValid() {
+				narrow[from] = true
+			} else {
+				narrow[to] = true
+			}
 		}
 	}
-	for _, s := range []set{byEndpoint, byAddress} {
+	for _, s := range []set{narrow, byAddress} {
 		if len(s) <= mostScans {
 			return s.list()
 		}

@@ -126,8 +126,7 @@ func TestTouched(t *testing.T) {
 	}
 	ip := same.ClusterIPs[0]
 	udp := conntrack.Filter{Proto: conntrack.UDP, To: ip, ToPort: 53}
-	one := udp
-	one.From, one.FromPort = addrPort("10.244.1.1:53").Addr(), 53
+	one := conntrack.Filter{Proto: conntrack.UDP, From: addrPort("10.244.1.1:53").Addr(), FromPort: 53}
 	two := one
 	two.From = addrPort("10.244.1.2:53").Addr()
 	for _, c := range []struct {

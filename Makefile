@@ -17,7 +17,7 @@ test: ## everything but the scenarios with real packets
 	tools/system-packages $(PROGRAMS) gcc
 	go vet ./...
 	go test -race $(UNIT)
-	cd deploy/check && go vet . && go test .
+	cd deploy/check && go vet -mod=mod . && go test -mod=mod .
 
 lint: ## format, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
@@ -29,13 +29,12 @@ lint: ## format, vet and staticcheck
 
 golden: ## writes the golden files anew; look at the difference
 	tools/system-packages $(PROGRAMS)
-	go test $(UNIT) -update
-	cd deploy/check && go test . -update
+	go test $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -n1 dirname | sort -u) -update
 
 e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS) update-ca-certificates
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
-	cd deploy/check && go test -count=1 -run Server -v . -args -server | ../../tools/e2e-summary
+	cd deploy/check && go test -mod=mod -count=1 -run Server -v . -args -server | ../../tools/e2e-summary
 	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary
 	$(MAKE) e2e-ipvs
 

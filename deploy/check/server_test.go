@@ -1,9 +1,7 @@
 package check
 
 import (
-	"errors"
 	"flag"
-	"net/http"
 	"os"
 	"testing"
 
@@ -11,15 +9,6 @@ import (
 )
 
 var askServer = flag.Bool("server", false, "start a real API server and ask it to take every object")
-
-// paths are where objects of a kind are created.
-var paths = map[string]string{
-	"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
-	"ConfigMap":          "/api/v1/namespaces/kube-system/configmaps",
-	"DaemonSet":          "/apis/apps/v1/namespaces/kube-system/daemonsets",
-	"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-	"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-}
 
 // A real API server takes what the base and the chart say, field by field. A
 // PodMonitor is left out: its type is the Prometheus operator's.
@@ -42,13 +31,9 @@ func TestServerTakesEverything(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	namespace := object{"metadata": map[string]any{"name": "kube-system"}}
-	var status controlplane.StatusError
-	if err := server.Call(t.Context(), "POST", "/api/v1/namespaces", namespace, nil); err != nil && !(errors.As(err, &status) && status.Code == http.StatusConflict) {
-		t.Fatal(err) // a conflict: the server has made it already
-	}
-	take := func(o object) error {
-		return server.Call(t.Context(), "POST", paths[o.kind()]+"?dryRun=All&fieldValidation=Strict", o, nil)
+	// The server makes the namespace by itself, soon.
+	if err := server.Apply(t.Context(), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: first, namespace: kube-system}"); err != nil {
+		t.Fatal(err)
 	}
 	all := map[string]objects{"base": kustomized(t, "../base"), "sysctls": kustomized(t, "../sysctls"), "chart": chart(t, "")}
 	for _, c := range chartValues {
@@ -60,7 +45,7 @@ func TestServerTakesEverything(t *testing.T) {
 			if kind == "PodMonitor" {
 				continue
 			}
-			if err := take(o); err != nil {
+			if err := server.Create(t.Context(), o, true); err != nil {
 				t.Errorf("%s, %s: %v", name, kind, err)
 			}
 			taken++
@@ -71,7 +56,7 @@ func TestServerTakesEverything(t *testing.T) {
 	// It looks at fields at all.
 	wrong := chart(t, "")["DaemonSet"]
 	wrong["spec"].(map[string]any)["surprise"] = true
-	if err := take(wrong); err == nil {
+	if err := server.Create(t.Context(), wrong, true); err == nil {
 		t.Error("an unknown field is taken too: the dry run proves nothing")
 	}
 }

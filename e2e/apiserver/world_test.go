@@ -15,7 +15,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
-	"sigs.k8s.io/yaml"
 
 	"portolan/e2e/controlplane"
 	"portolan/lab"
@@ -101,22 +100,8 @@ func (w *world) grantFrom(file string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	paths := map[string]string{
-		"ServiceAccount":     "/api/v1/namespaces/kube-system/serviceaccounts",
-		"ClusterRole":        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-		"ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-	}
-	for doc := range strings.SplitSeq(string(text), "\n---\n") {
-		var object map[string]any
-		if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
-			w.t.Fatal(err)
-		}
-		path := paths[object["kind"].(string)]
-		if object["kind"] == "ServiceAccount" { // nobody makes the namespace sooner
-			w.await("namespace kube-system", func() bool { return w.server.Call(w.t.Context(), "POST", path, object, nil) == nil })
-			continue
-		}
-		w.call("POST", path, object, nil)
+	if err := w.server.Apply(w.t.Context(), string(text)); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -22,7 +22,9 @@ type container struct {
 	Capabilities []int // and no others, of the kernel's numbers
 	ReadOnly     bool  // its root
 	NoNewPrivs   bool
-	Privileged   bool // all capabilities, /proc/sys and /sys to be written
+	Privileged   bool              // all capabilities, /proc/sys and /sys to be written
+	Filter       []unix.SockFilter // of its system calls; none without
+	Try          bool              // attempts instead of a program
 	Args         []string
 	Env          []string
 }
@@ -44,6 +46,13 @@ func enter(file string) {
 	}
 	if err == nil {
 		err = errors.Join(c.mount(), c.restrict())
+	}
+	if err == nil && len(c.Filter) > 0 {
+		err = install(c.Filter)
+	}
+	if err == nil && c.Try {
+		try()
+		os.Exit(0)
 	}
 	if err == nil {
 		err = syscall.Exec(c.Args[0], c.Args, c.Env)

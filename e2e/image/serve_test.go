@@ -34,6 +34,7 @@ spec:
   clusterIP: 10.96.0.10
   clusterIPs: [10.96.0.10, "fd00:96::10"]
   ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
   ports: [{protocol: TCP, port: 80, targetPort: 8080, nodePort: 30080}]
 ---
 apiVersion: discovery.k8s.io/v1
@@ -128,11 +129,11 @@ type world struct {
 	node *lab.Node
 }
 
-// newWorld makes a node on which others use a variant of iptables.
-func newWorld(t *testing.T, v lab.Variant) world {
+// newWorld makes a node on which others use a variant of iptables, and further nodes.
+func newWorld(t *testing.T, v lab.Variant, nodes ...lab.NodeSpec) world {
 	t.Helper()
 	l, err := lab.New(lab.Topology{
-		Nodes:  []lab.NodeSpec{lab.NumberedNode(1)},
+		Nodes:  append([]lab.NodeSpec{lab.NumberedNode(1)}, nodes...),
 		Pods:   []lab.PodSpec{lab.NumberedPod("a", 1, 1, 8080)},
 		Client: lab.ClientAddrs,
 		Routes: lab.RoutesVia("node1"),
@@ -158,7 +159,14 @@ func newWorld(t *testing.T, v lab.Variant) world {
 func (w world) pod(mode string) container {
 	w.t.Helper()
 	spec := daemonSet(w.t, "../../deploy/base/daemonset.yaml").Spec.Template.Spec
-	config, err := os.ReadFile("../../deploy/base/config.conf")
+	options := "---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nmanifests: [/etc/portolan/services]\n"
+	return podOf(w.t, spec, spec.Containers[0], "node1", map[string]string{"config.conf": w.config(mode) + options, "services/web.yaml": services})
+}
+
+// config is that of deploy/base for a mode.
+func (w world) config(mode string) string {
+	w.t.Helper()
+	text, err := os.ReadFile("../../deploy/base/config.conf")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -166,10 +174,8 @@ func (w world) pod(mode string) container {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	text := strings.NewReplacer(`mode: ""`, "mode: "+mode, "oomScoreAdj: -997", "oomScoreAdj: "+string(score)).Replace(string(config)) +
-		"conntrack: {maxPerCore: 0, min: 0}\n" + // the sizes are the whole machine's
-		"---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nmanifests: [/etc/portolan/services]\n"
-	return podOf(w.t, spec, spec.Containers[0], "node1", map[string]string{"config.conf": text, "services/web.yaml": services})
+	return strings.NewReplacer(`mode: ""`, fmt.Sprintf("mode: %q", mode), "oomScoreAdj: -997", "oomScoreAdj: "+string(score)).Replace(string(text)) +
+		"conntrack: {maxPerCore: 0, min: 0}\n" // the sizes are the whole machine's
 }
 
 // serves starts a container, calls its Service and stops it. It returns its log.

@@ -1,4 +1,4 @@
-package check
+package config
 
 import (
 	"encoding/json"
@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logs "k8s.io/component-base/logs/api/v1"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
-
-	"portolan/config"
 )
 
 var update = flag.Bool("update", false, "write the parts of the chart's schema that follow from the types")
@@ -24,7 +22,7 @@ type schema = map[string]any
 
 // The chart's schema knows every field of the configuration and of the options.
 func TestSchemaKnowsEveryField(t *testing.T) {
-	const file = "../chart/values.schema.json"
+	const file = "../deploy/chart/values.schema.json"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +34,7 @@ func TestSchemaKnowsEveryField(t *testing.T) {
 	properties := all["properties"].(schema)
 	want := schema{
 		"config":  schemaOf(reflect.TypeFor[kubeproxy.KubeProxyConfiguration]()),
-		"options": schemaOf(reflect.TypeFor[config.ProxyOptions]()),
+		"options": schemaOf(reflect.TypeFor[ProxyOptions]()),
 	}
 	fields := want["config"].(schema)["properties"].(schema)
 	fields["mode"] = schema{"enum": []any{"", "iptables", "nftables", "ipvs"}}

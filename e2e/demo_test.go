@@ -21,6 +21,10 @@ const nothingLeft = "Removed; nothing is left behind"
 var demoRows = []string{
 	`ClusterIP, 3 endpoints +pod-2-2 .* answered +pod-1-1 \d+x, pod-1-2 \d+x, pod-2-1 \d+x +10\.244\.2\.12 \(the caller's own\)`,
 	`NodePort from outside +client .* answered .*10\.244\.1\.0 \(vxlan device of node1\), 10\.244\.1\.1 \(bridge of node1\)`,
+	`One packet from pod-2-2 to tcp 10\.96\.0\.10:80`,
+	`node2 +flannel\.1 +out +tcp 10\.244\.2\.12:\d+ > 10\.244\.1\.1[12]:8080`,
+	`node1 +eth0 +in +udp 192\.0\.2\.12:\d+ > 192\.0\.2\.11:8472, 129 bytes, vxlan 1 with tcp`,
+	`Service default/web:tcp, trace says: .* \*`,
 	`Hairpin: a pod calls itself +pod-1-1 .* answered +pod-1-1 30x +10\.244\.1\.1 \(bridge of node1\)`,
 	`No endpoints +pod-2-2 .* refused`,
 	`External policy Local +client .* answered +pod-1-1 \d+x, pod-1-2 \d+x +192\.0\.2\.200 \(the caller's own\)`,

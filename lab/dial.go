@@ -84,7 +84,7 @@ func (h *Host) Try(call Call) Outcome {
 		return outcomeOf(err)
 	}
 	defer conn.Close()
-	return conn.ask(ctx)
+	return conn.say(ctx, "?")
 }
 
 // Conn is an open conversation with a pod.
@@ -142,19 +142,22 @@ func (h *Host) dialContext(ctx context.Context, dialer net.Dialer, network, addr
 
 // Ask says a line and hears the pod's. The first Ask of a TCP connection only
 // listens: pods greet.
-func (c *Conn) Ask(timeout time.Duration) Outcome {
+func (c *Conn) Ask(timeout time.Duration) Outcome { return c.Say("?", timeout) }
+
+// Say is Ask with a line of one's own.
+func (c *Conn) Say(line string, timeout time.Duration) Outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return c.ask(ctx)
+	return c.say(ctx, line)
 }
 
-func (c *Conn) ask(ctx context.Context) Outcome {
+func (c *Conn) say(ctx context.Context, said string) Outcome {
 	deadline, _ := ctx.Deadline()
 	c.SetDeadline(deadline)
 	if c.datagram || c.greeted {
 		// A datagram that a rule of this very host stops fails with EPERM, refused or
 		// dropped alike; which of the two, only the socket's error queue tells.
-		if _, err := c.Write([]byte("?\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+		if _, err := c.Write([]byte(said + "\n")); err != nil && !errors.Is(err, syscall.EPERM) {
 			return outcomeOf(c.cause(err))
 		}
 	}

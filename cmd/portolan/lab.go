@@ -175,34 +175,48 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, net
 	}
 	fmt.Fprintf(out, "\n%s, within %.1f s.\n", network.describe(), time.Since(began).Seconds())
 	began = time.Now()
-	if err := f.startProxies(ready, l, self, plan); err != nil {
+	manifests, err := f.writeManifests(l, plan)
+	if err != nil {
+		return err
+	}
+	if err := f.startProxies(ready, l, self, manifests); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "portolan proxy has programmed every node within %.1f s.\n\n", time.Since(began).Seconds())
 	result := plan.Show(ctx, l, out)
 	fmt.Fprintln(out)
+	if w, ok := walkOf(l, plan, self, manifests); ok && ctx.Err() == nil {
+		result = errors.Join(result, w.Show(ctx, out))
+		fmt.Fprintln(out)
+	}
 	if ctx.Err() == nil && len(command) > 0 {
 		result = errors.Join(result, runCommand(ctx, l, command))
 	}
 	return errors.Join(result, l.Close())
 }
 
+// writeManifests returns where the Services are: in the user's files, or in those
+// that it writes.
+func (f labFlags) writeManifests(l *lab.Lab, plan demo.Plan) ([]string, error) {
+	if len(plan.Manifests) == 0 {
+		return f.manifests, nil
+	}
+	dir := filepath.Join(l.Dir(), "manifests")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("lab: folder for manifests: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "services.yaml"), plan.Manifests, 0o644); err != nil {
+		return nil, fmt.Errorf("lab: write manifests: %w", err)
+	}
+	return []string{dir}, nil
+}
+
 // startProxies runs this program as the proxy of every node, and waits until all
 // have programmed theirs.
-func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, self string, plan demo.Plan) error {
+func (f labFlags) startProxies(ctx context.Context, l *lab.Lab, self string, manifests []string) error {
 	args := []string{"proxy"}
-	for _, path := range f.manifests {
+	for _, path := range manifests {
 		args = append(args, "--manifests", path)
-	}
-	if len(plan.Manifests) > 0 {
-		dir := filepath.Join(l.Dir(), "manifests")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("lab: folder for manifests: %w", err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "services.yaml"), plan.Manifests, 0o644); err != nil {
-			return fmt.Errorf("lab: write manifests: %w", err)
-		}
-		args = append(args, "--manifests", dir)
 	}
 	var cidrs []string
 	for _, p := range lab.PodNetworks {

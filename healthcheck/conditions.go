@@ -64,6 +64,7 @@ const (
 	RulesWritten       = "RulesWritten"       // the last attempt to write succeeded
 	ServicesProgrammed = "ServicesProgrammed" // every Service is programmed as it asks
 	NothingPending     = "NothingPending"     // no change waits to be written
+	APIServerHeard     = "APIServerHeard"     // the API server tells of everything that the proxy follows
 	LoopbackAnswers    = "LoopbackAnswers"    // this process listens for NodePorts on loopback, where it should
 )
 
@@ -71,12 +72,13 @@ const (
 // or is not. Fields are added, never renamed.
 type Condition struct {
 	Type    string `json:"type"`
-	Family  string `json:"family"` // IPv4 or IPv6
-	Status  string `json:"status"` // True or False
+	Family  string `json:"family,omitempty"` // IPv4 or IPv6; none where it is about both
+	Status  string `json:"status"`           // True or False
 	Message string `json:"message"`
 	// Since is when it began to be False.
 	Since *time.Time `json:"since,omitempty"`
-	// LastSuccess is the end of the last write (RulesWritten).
+	// LastSuccess is the end of the last write (RulesWritten), or when the resource that
+	// was silent longest was heard of (APIServerHeard).
 	LastSuccess *time.Time `json:"lastSuccess,omitempty"`
 	// Services are those that are not programmed as they ask, each with the reason
 	// (ServicesProgrammed), or the Service ports that do not answer (LoopbackAnswers).
@@ -92,7 +94,7 @@ type verboseReport struct {
 // TellMore adds conditions that others know of; they change no answer but the
 // verbose one. It is called before the Health is used; more must be safe for use by
 // several goroutines.
-func (h *Health) TellMore(more func() []Condition) { h.more = more }
+func (h *Health) TellMore(more func() []Condition) { h.more = append(h.more, more) }
 
 // Conditions returns three conditions a family, then those of TellMore.
 func (h *Health) Conditions() []Condition {
@@ -114,7 +116,10 @@ func (h *Health) Conditions() []Condition {
 			out[len(out)-1-i].Family = f.String()
 		}
 	}
-	return append(out, h.more()...)
+	for _, more := range h.more {
+		out = append(out, more()...)
+	}
+	return out
 }
 
 func condition(kind string, ok bool, since time.Time, format string, args ...any) Condition {

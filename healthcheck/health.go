@@ -24,7 +24,7 @@ type Health struct {
 	families map[service.Family]*familyHealth
 	eligible bool
 	pending  func(service.Family) Pending
-	more     func() []Condition
+	more     []func() []Condition
 }
 
 type familyHealth struct {
@@ -41,7 +41,7 @@ type familyHealth struct {
 // timeout to be written makes its family unhealthy.
 func NewHealth(timeout time.Duration, families []service.Family) *Health {
 	h := &Health{timeout: timeout, now: time.Now, families: map[service.Family]*familyHealth{}, eligible: true,
-		pending: func(service.Family) Pending { return Pending{} }, more: func() []Condition { return nil }}
+		pending: func(service.Family) Pending { return Pending{} }}
 	for _, f := range families {
 		h.families[f] = &familyHealth{}
 	}

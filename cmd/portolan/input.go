@@ -23,6 +23,8 @@ type input struct {
 	follow func(ctx context.Context, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error
 	// tell makes an Event, where there is somebody to keep it.
 	tell func(apiserver.Note)
+	// contacts tell how the API server is heard; none for files.
+	contacts func() []apiserver.Contact
 }
 
 // newInput reads files into the cluster when some are named, else from an API server.
@@ -37,7 +39,7 @@ func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog
 				}
 			})
 		}
-		return input{follow, func(apiserver.Note) {}}, nil
+		return input{follow, func(apiserver.Note) {}, func() []apiserver.Contact { return nil }}, nil
 	}
 	client, err := apiserver.Connect(apiserver.Connection{
 		Kubeconfig:  c.Client.Kubeconfig,
@@ -56,5 +58,5 @@ func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog
 		PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
 		Log:      log,
 	})
-	return input{source.Watch, source.Tell}, nil
+	return input{source.Watch, source.Tell, source.Contacts}, nil
 }

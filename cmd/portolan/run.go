@@ -51,6 +51,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	a := agent.New(report.counts.CountRules(kernel.families), pace(c, report, log))
 	report.journal = a.Journal()
 	report.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
+	report.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
 	report.counts.Watch(a)
 	pages, err := report.counts.NewMux(pagesOf(c, a.Journal()))
 	if err != nil {

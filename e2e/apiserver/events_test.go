@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"portolan/agent"
+	"portolan/healthcheck"
 	"portolan/lab"
 )
 
@@ -55,6 +56,28 @@ func (p *proxy) failures() map[string]agent.Failure {
 	return out
 }
 
+// condition asks the proxy for one of its conditions.
+func (p *proxy) condition(kind string) healthcheck.Condition {
+	p.w.t.Helper()
+	client := http.Client{Transport: &http.Transport{DialContext: p.node.DialContext, DisableKeepAlives: true}}
+	answer, err := client.Get("http://127.0.0.1:10256/healthz?verbose")
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var body struct {
+		Conditions []healthcheck.Condition `json:"conditions"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
+		p.w.t.Fatal(err)
+	}
+	i := slices.IndexFunc(body.Conditions, func(c healthcheck.Condition) bool { return c.Type == kind })
+	if i < 0 {
+		p.w.t.Fatalf("no condition %s in %+v", kind, body.Conditions)
+	}
+	return body.Conditions[i]
+}
+
 // What goes wrong with a Service or with the node is an Event, what is mended too, and
 // the proxy remembers both.
 func TestEvents(t *testing.T) {
@@ -73,6 +96,10 @@ func TestEvents(t *testing.T) {
 	w.answers(address, "a")
 	if e := w.event("Node", "node1", "Starting"); e.Type != v1.EventTypeNormal || e.InvolvedObject.UID != "node1" {
 		t.Errorf("the Event of the start: %+v", e)
+	}
+
+	if c := p.condition(healthcheck.APIServerHeard); c.Status != "True" || c.LastSuccess == nil {
+		t.Errorf("%+v", c)
 	}
 
 	// The younger of two owners of an address hears of it, and when it has it.

@@ -90,8 +90,7 @@ func TestOldServer(t *testing.T) {
 	defer server.Close()
 	client, err := Connect(Connection{Master: server.URL})
 	must(t, err)
-	s := source(kube.DetectClusterCIDR, &logText{})
-	s.client = client
+	s := sourceOf(client, kube.DetectClusterCIDR, &logText{})
 	snapshots := make(chan string)
 	done := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
@@ -208,12 +207,23 @@ func TestTrouble(t *testing.T) {
 		trouble.report("watch", refused)
 	}
 	trouble.report("list", refused)
+	if c := trouble.contact(); c.Resource != "services" || c.Heard.IsZero() || c.Failing.Before(c.Heard) || !strings.Contains(c.Err, "connection refused") {
+		t.Errorf("while it lasts: %+v", c)
+	}
 	trouble.report("list", nil)
 	if no, yes := count("no news"), count("answers again"); no != 2 || yes != 0 {
 		t.Errorf("told %d times and the end %d times, want 2 and 0", no, yes)
 	}
 	trouble.report("watch", nil)
+	heard := trouble.contact()
+	if !heard.Failing.IsZero() || heard.Err != "" {
+		t.Errorf("when it is over: %+v", heard)
+	}
 	trouble.report("watch", nil)
+	trouble.report("event", nil)
+	if c := trouble.contact(); !c.Heard.After(heard.Heard) {
+		t.Errorf("an event is not heard: %+v", c)
+	}
 	if n := count("answers again"); n != 1 {
 		t.Errorf("the end told %d times", n)
 	}

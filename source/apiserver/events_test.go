@@ -70,8 +70,7 @@ func TestEventsCountUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &logText{}
-	s := source("", log)
-	s.client = client
+	s := sourceOf(client, "", log)
 	r := s.newRecorder()
 	now := time.Unix(1000, 0)
 	r.now = func() time.Time { return now }

@@ -98,6 +98,9 @@ func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatc
 				switch e.Type {
 				case watch.Added, watch.Modified, watch.Deleted:
 					r.trim(e.Object)
+					report("event", nil)
+				case watch.Bookmark:
+					report("event", nil)
 				}
 				return e, true
 			}), nil

@@ -62,6 +62,7 @@ type Source struct {
 	log     *slog.Logger
 	wake    chan struct{}
 	notes   chan Note
+	follows []followed
 
 	mu       sync.Mutex // of what follows, and of the stores
 	cluster  *kube.Cluster
@@ -71,6 +72,13 @@ type Source struct {
 	noCIDRs  bool // the API server said that there are none to be had
 	node     *store[*v1.Node]
 	own      *v1.Node // as it was last, also when it is gone
+}
+
+// followed is a resource, where its objects go, and how it is going.
+type followed struct {
+	resource resource
+	to       cache.ReflectorStore
+	trouble  *trouble
 }
 
 // New returns a Source that reads into cluster, which nobody else may use from
@@ -87,6 +95,15 @@ func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 		func(o *networking.ServiceCIDR) { cluster.DeleteServiceCIDR(o.Name) },
 		s.listed("servicecidrs"))
 	s.node = newStore(s, s.putNode, s.removeNode, s.nodeListed)
+	for _, f := range []followed{
+		{resource: client.services(), to: s.services},
+		{resource: client.endpointSlices(), to: s.slices},
+		{resource: client.serviceCIDRs(), to: s.cidrs},
+		{resource: client.node(o.NodeName), to: s.node},
+	} {
+		f.trouble = newTrouble(s.log, f.resource)
+		s.follows = append(s.follows, f)
+	}
 	return s
 }
 
@@ -125,10 +142,9 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	defer reflectors.Wait()
 	defer stop()
 	s.log.Info("following the API server", "url", s.client.Host, "node", s.options.NodeName)
-	reflectors.Go(func() { s.follow(ctx, s.client.services(), s.services) })
-	reflectors.Go(func() { s.follow(ctx, s.client.endpointSlices(), s.slices) })
-	reflectors.Go(func() { s.follow(ctx, s.client.serviceCIDRs(), s.cidrs) })
-	reflectors.Go(func() { s.follow(ctx, s.client.node(s.options.NodeName), s.node) })
+	for _, f := range s.follows {
+		reflectors.Go(func() { s.follow(ctx, f) })
+	}
 	reflectors.Go(func() { s.newRecorder().run(ctx, s.notes) })
 	return s.tell(ctx, settings, changed)
 }
@@ -173,10 +189,11 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 }
 
 // follow keeps a store at what the API server says of a resource.
-func (s *Source) follow(ctx context.Context, r resource, to cache.ReflectorStore) {
+func (s *Source) follow(ctx context.Context, f followed) {
+	r := f.resource
 	// What changed while the API server was away is to be right within a second of
 	// its return, so who refuses connections is asked again soon.
-	reflector := cache.NewReflectorWithOptions(r.listWatch(newTrouble(s.log, r).report), r.object, to, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(r.listWatch(f.trouble.report), r.object, f.to, cache.ReflectorOptions{
 		Name:    "portolan/" + r.name,
 		Backoff: &wait.Backoff{Duration: retryMin, Factor: 1.5, Steps: 8, Cap: retryMax, Jitter: 0.2},
 	})

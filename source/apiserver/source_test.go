@@ -24,7 +24,11 @@ import (
 
 // source is one without a connection: tests play the reflectors.
 func source(detect kube.DetectMode, log *logText) *Source {
-	return New(&Client{Host: "https://test"}, kube.NewCluster(kube.Settings{NodeName: "node1", DetectMode: detect}),
+	return sourceOf(&Client{Host: "https://test"}, detect, log)
+}
+
+func sourceOf(client *Client, detect kube.DetectMode, log *logText) *Source {
+	return New(client, kube.NewCluster(kube.Settings{NodeName: "node1", DetectMode: detect}),
 		Options{NodeName: "node1", PodCIDRs: detect == kube.DetectNodeCIDR, Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 

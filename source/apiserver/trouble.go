@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,7 @@ type trouble struct {
 	mu      sync.Mutex
 	verbs   map[string]*failing // by verb
 	missing bool                // it was told, of a resource that the proxy can do without
+	heard   time.Time
 }
 
 type failing struct {
@@ -35,7 +38,8 @@ func newTrouble(log *slog.Logger, r resource) *trouble {
 	return &trouble{log: log.With("resource", r.name), resource: r, verbs: map[string]*failing{}}
 }
 
-// report takes the outcome of a request.
+// report takes the outcome of a request, or with the verb "event" that something came
+// by a watch.
 func (t *trouble) report(verb string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -43,6 +47,9 @@ func (t *trouble) report(verb string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
+	if err == nil || ordinary(err) {
+		t.heard = now
+	}
 	f := t.verbs[verb]
 	switch {
 	case err == nil:
@@ -85,6 +92,41 @@ func (t *trouble) recovered(verb string, now time.Time) {
 	if len(t.verbs) == 0 {
 		t.log.Info("the API server answers again", "verb", verb, "after", now.Sub(since).Round(time.Millisecond))
 	}
+}
+
+// Contact is how the API server is heard about one resource.
+type Contact struct {
+	Resource string // as a ClusterRole names it
+	// Heard is when it answered or sent something last; zero for never.
+	Heard time.Time
+	// Failing is since when requests fail, zero when they do not, and Err the last
+	// error.
+	Failing time.Time
+	Err     string
+}
+
+// Contacts tells about every resource that the proxy cannot do without.
+func (s *Source) Contacts() (out []Contact) {
+	for _, f := range s.follows {
+		if f.resource.without == "" {
+			out = append(out, f.trouble.contact())
+		}
+	}
+	return out
+}
+
+func (t *trouble) contact() Contact {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := Contact{Resource: t.resource.name, Heard: t.heard}
+	for _, verb := range slices.Sorted(maps.Keys(t.verbs)) {
+		f := t.verbs[verb]
+		if c.Failing.IsZero() || f.since.Before(c.Failing) {
+			c.Failing = f.since
+		}
+		c.Err = f.text
+	}
+	return c
 }
 
 // ordinary tells of errors that a reflector answers by asking in another way: a

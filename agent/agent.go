@@ -50,16 +50,18 @@ type Options struct {
 
 // Result is one attempt to write one family.
 type Result struct {
-	Family   service.Family
+	Family service.Family
+	// Snapshot is what is in force, unless Err says otherwise: the one before where
+	// only what was missing was put back.
 	Snapshot *service.Snapshot
 	Full     bool // the kernel was looked at in full
-	Report   dataplane.Report
+	// By names the program that changed something meanwhile, as far as the kernel
+	// tells; what it did, if anything to our rules, is in Report.Damage.
+	By     string
+	Report dataplane.Report
 	// Refused are the Services that are not programmed as they ask, by
 	// namespace/name; all others are, unless Err says otherwise.
 	Refused map[string]error
-	// Repaired counts the objects that others had changed or removed, where nothing
-	// else was to be written.
-	Repaired int
 	// News are what is worth telling people, each once.
 	News     []News
 	Duration time.Duration

@@ -24,11 +24,11 @@ type fakeBackend struct {
 	mu       sync.Mutex
 	rendered []string
 	broken   string // name of a Service that cannot be rendered
-	disturb  chan struct{}
+	disturb  chan dataplane.Notice
 }
 
 func newFakeBackend() *fakeBackend {
-	return &fakeBackend{Fake: &dataplane.Fake{}, disturb: make(chan struct{}, 1)}
+	return &fakeBackend{Fake: &dataplane.Fake{}}
 }
 
 func (b *fakeBackend) Base(n service.Node) []dataplane.Object {
@@ -45,7 +45,10 @@ func (b *fakeBackend) Render(n service.Node, s *service.Service) ([]dataplane.Ob
 	return []dataplane.Object{{Key: dataplane.Key{Container: "services", Name: s.Name.Name}, Body: fmt.Sprint(s.Name, s.ClusterIPs)}}, nil
 }
 
-func (b *fakeBackend) Changes(context.Context) <-chan struct{} { return b.disturb }
+func (b *fakeBackend) Changes(context.Context) <-chan dataplane.Notice {
+	b.disturb = make(chan dataplane.Notice, 1) // in the bubble
+	return b.disturb
+}
 
 func (b *fakeBackend) takeRendered() string {
 	b.mu.Lock()
@@ -72,7 +75,6 @@ func run(t *testing.T, b *fakeBackend, o Options, scenario func(a *Agent)) {
 
 func runFamilies(t *testing.T, b *fakeBackend, families []Family, o Options, scenario func(a *Agent)) {
 	synctest.Test(t, func(t *testing.T) {
-		b.disturb = make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		a := New(families, o)
 		done := make(chan struct{})
@@ -282,7 +284,7 @@ func TestDamageByOthersIsRepaired(t *testing.T) {
 		a.Publish((&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1")}, nil))
 		pass(time.Minute)
 		b.Disturb("services", nil)
-		b.disturb <- struct{}{}
+		b.disturb <- dataplane.Notice{}
 		pass(time.Second)
 		if got := b.Content()["services"]; len(got) != 1 {
 			t.Errorf("content %v", got)

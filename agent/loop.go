@@ -20,19 +20,24 @@ type loop struct {
 	wake    chan struct{}
 	written atomic.Pointer[service.Snapshot] // the last that was written; nil before the first
 
+	kernel     *stopwatch
 	sync       *dataplane.Sync
 	rendered   *service.Snapshot      // what sync was told last
 	unrendered map[service.Name]error // Services that could not be rendered, as they are now
 	full       bool                   // the next write starts with a full look
 	nextFull   time.Time              // when a full look is due though nothing happened
+	rest       time.Time              // until when what others did leads to no full look
+	mayRepair  time.Time              // until when there is no repair, to pace those
+	noticed    bool                   // others did something since the last full look
+	notice     dataplane.Notice       // what they did, as far as that is known
 	failures   int                    // writes in a row that failed
 	refusals   int                    // full looks in a row with Services that the kernel refused
-	lastLook   time.Duration          // how long the last full look took, if it found nothing to do
 	troubles   map[trouble]string     // that were told, with their texts
 	journal    *Journal
 }
 
 func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot], journal *Journal) *loop {
+	kernel := &stopwatch{Kernel: f.Backend}
 	return &loop{
 		family:     f.Family,
 		backend:    f.Backend,
@@ -40,7 +45,8 @@ func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot]
 		log:        options.Log.With("family", f.Family.String()),
 		newest:     newest,
 		wake:       make(chan struct{}, 1),
-		sync:       dataplane.NewSync(f.Backend),
+		kernel:     kernel,
+		sync:       dataplane.NewSync(kernel),
 		unrendered: map[service.Name]error{},
 		full:       true,
 		troubles:   map[trouble]string{},
@@ -54,10 +60,10 @@ func (l *loop) run(ctx context.Context) {
 		return
 	case <-l.wake:
 	}
-	changes := l.backend.Changes(ctx)
+	notices := l.backend.Changes(ctx)
 	for {
-		l.step(ctx)
-		if !l.wait(ctx, changes) {
+		l.step(ctx, notices)
+		if !l.wait(ctx, notices) {
 			return
 		}
 	}
@@ -65,39 +71,37 @@ func (l *loop) run(ctx context.Context) {
 
 // wait returns when the next write is due, or false when ctx ended. After a
 // failure that is when the pause is over, whatever happens meanwhile.
-func (l *loop) wait(ctx context.Context, changes <-chan struct{}) bool {
+func (l *loop) wait(ctx context.Context, notices <-chan dataplane.Notice) bool {
 	if l.failures > 0 {
 		return sleep(ctx, max(l.options.MinSyncPeriod, backoff(l.options.RetryMin, l.options.RetryMax, l.failures)))
 	}
-	if !sleep(ctx, l.options.MinSyncPeriod) {
-		return false
-	}
+	pace := time.NewTimer(l.options.MinSyncPeriod)
+	defer pace.Stop()
+	brief := time.NewTimer(time.Until(l.mayRepair))
+	defer brief.Stop()
 	due := time.NewTimer(time.Until(l.nextFull))
 	defer due.Stop()
-	// Neighbours that write all the time must not make us look all the time:
-	// looks that find nothing take at most a tenth of the time.
-	var looking <-chan struct{}
-	rest := time.NewTimer(9 * l.lastLook)
+	rest := time.NewTimer(time.Until(l.rest))
 	defer rest.Stop()
-	for {
+	var wake chan struct{} // when it is time
+	for repairs := false; !repairs || !l.damaged(); {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.wake:
-			return true
+		case n := <-notices:
+			l.note(n)
+		case <-brief.C:
+			repairs = true
+		case <-pace.C:
+			wake = l.wake
+		case <-rest.C:
 		case <-due.C:
 			l.full = true
+		case <-wake:
 			return true
-		case <-rest.C:
-			looking = changes
-		case _, ok := <-looking:
-			if ok {
-				l.full = true
-				return true
-			}
-			looking = nil // nobody tells any more
 		}
 	}
+	return true
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -121,58 +125,70 @@ func backoff(least, most time.Duration, failures int) time.Duration {
 }
 
 // step renders what changed and writes what differs.
-func (l *loop) step(ctx context.Context) {
+func (l *loop) step(ctx context.Context, notices <-chan dataplane.Notice) {
 	start := time.Now()
 	snapshot := l.newest.Load()
 	l.render(snapshot)
-	full := l.full
-	var report dataplane.Report
-	var err error
-	if full {
-		report, err = l.sync.Reconcile(ctx)
-	} else {
-		report, err = l.sync.Apply(ctx)
+	result := Result{Family: l.family, Snapshot: snapshot, By: l.notice.By}
+	glance := l.notice.Glance
+	if l.written.Load() == nil {
+		glance = nil // everything is missing
 	}
-	if ctx.Err() != nil {
+	switch {
+	case glance != nil:
+		l.notice = dataplane.Notice{By: l.notice.By} // for the look that follows
+		result.Report, result.Err = l.sync.Repair(ctx, *glance)
+	case l.full:
+		l.noticed, l.notice = false, dataplane.Notice{}
+		result.Full = true
+		if result.Report, result.Err = l.look(ctx, notices); result.Err != nil && l.notice.Glance != nil {
+			return // to come back with that
+		}
+	default:
+		result.Report, result.Err = l.sync.Apply(ctx)
+	}
+	if ctx.Err() != nil && result.Err != nil {
 		return
 	}
-	repaired := 0
-	if full && err == nil && l.refusals == 0 && l.written.Load() == snapshot { // nobody asked for anything new
-		repaired = report.Created + report.Replaced + report.Deleted
-	}
-	if err == nil {
+	switch {
+	case glance != nil:
+		result.Snapshot = l.written.Load() // of the newer one it is not known
+	case result.Err == nil:
 		l.written.Store(snapshot)
 	}
-	took := time.Since(start)
-	l.plan(full, report, err, took)
-	l.tell(Result{Family: l.family, Snapshot: snapshot, Full: full, Report: report,
-		Refused: l.refused(report), Repaired: repaired, Duration: took, Err: err})
+	result.Duration = time.Since(start)
+	result.Refused = l.refused(result.Report)
+	l.mayRepair = time.Now().Add(min(l.options.MinSyncPeriod, max(repairPeriod, 4*result.Duration)))
+	l.plan(result)
+	l.full = l.full || glance != nil
+	l.tell(result)
 }
 
 // plan decides what the next step has to do and when it is due at the latest.
 // Only a failed write asks for a full look at once; Services that the kernel
 // refused are tried again with one now and then, ever more rarely.
-func (l *loop) plan(full bool, report dataplane.Report, err error, took time.Duration) {
-	l.full = err != nil
-	if err != nil {
+func (l *loop) plan(r Result) {
+	l.full = r.Err != nil
+	if l.full {
 		l.failures++
 		return
 	}
-	l.failures, l.lastLook = 0, 0
-	if !full {
+	l.failures = 0
+	if !r.Full {
 		return
 	}
-	if report.Writes == 0 {
-		l.lastLook = took
+	now := time.Now()
+	if l.rest = now.Add(l.kernel.look); r.Report.Damage.None() {
+		l.rest = now.Add(9 * l.kernel.look)
 	}
 	pause := l.options.FullPeriod
-	if len(report.Rejected) > 0 {
+	if len(r.Report.Rejected) > 0 {
 		l.refusals++
 		pause = backoff(l.options.RetryMax, l.options.FullPeriod, l.refusals)
 	} else {
 		l.refusals = 0
 	}
-	l.nextFull = time.Now().Add(pause)
+	l.nextFull = now.Add(pause)
 }
 
 // refused lists the Services that are not programmed as they ask.

@@ -47,9 +47,8 @@ func (l *loop) newsOf(r Result) (out []News) {
 		}
 	}
 	l.troubles = now
-	if r.Repaired > 0 {
-		out = append(out, News{Family: l.family, Reason: RulesRepaired,
-			Message: fmt.Sprintf("%d rules or set elements of %v were not as Services ask, changed by somebody else; they are again", r.Repaired, l.family)})
+	if !r.Report.Damage.None() {
+		out = append(out, News{Family: l.family, Reason: RulesRepaired, Message: damageText(r)})
 	}
 	return out
 }

@@ -95,7 +95,7 @@ func TestNews(t *testing.T) {
 		step("the other one goes", func() { remove("c") }, "-ServiceRefused ns/c gone")
 		step("nothing can be written", func() { disk = errors.New("disk full"); put("a") }, "+SyncFailed", "+SyncFailed")
 		step("everything can", func() { disk = nil }, "-SyncFailed")
-		step("somebody else removes rules", func() { b.Disturb("services", nil); b.disturb <- struct{}{} }, "+RulesRepaired")
+		step("somebody else removes rules", func() { b.Disturb("services", nil); b.disturb <- dataplane.Notice{} }, "+RulesRepaired")
 		step("quiet", func() {})
 
 		list, forgotten := a.Journal().Failures()

@@ -23,7 +23,7 @@ type Fake struct {
 	containers map[string][]Object
 	keyed      map[string]bool
 	disturbed  bool // since the last Observe, so that plans may be wrong
-	changed    chan struct{}
+	changed    chan Notice
 }
 
 // Observe yields a claim for each container, then the lines.
@@ -117,9 +117,9 @@ func edit(here []Object, c Change) []Object {
 }
 
 // Changes returns a channel on which Disturb sends.
-func (f *Fake) Changes(context.Context) <-chan struct{} {
+func (f *Fake) Changes(context.Context) <-chan Notice {
 	if f.changed == nil {
-		f.changed = make(chan struct{}, 1)
+		f.changed = make(chan Notice, 1)
 	}
 	return f.changed
 }
@@ -138,7 +138,7 @@ func (f *Fake) Disturb(container string, bodies []string) {
 		f.containers[container] = append(f.containers[container], Object{Key{Container: container, Rank: i}, b})
 	}
 	select {
-	case f.changed <- struct{}{}:
+	case f.changed <- Notice{}:
 	default:
 	}
 }

@@ -19,9 +19,8 @@ type Kernel interface {
 	// about what was written. An error that is or wraps a *Refusal says that
 	// the content is to blame and not the circumstances.
 	Apply(context.Context, Plan) error
-	// Changes sends when somebody else changed something: look again. It ends
-	// with the context.
-	Changes(context.Context) <-chan struct{}
+	// Changes sends when somebody else changed something. It ends with the context.
+	Changes(context.Context) <-chan Notice
 }
 
 // Refusal says that the kernel does not take what a Plan asks for.

@@ -35,20 +35,28 @@ func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool, ado
 		if err != nil {
 			return Plan{}, fmt.Errorf("dataplane: observe: %w", err)
 		}
-		if o.Key.Container != c.current {
-			c.finish()
-			c.current = o.Key.Container
-		}
-		if isClaim(o) {
-			c.noteClaim(o.Key)
-			continue
-		}
-		c.lines = append(c.lines, o)
+		c.see(o)
 	}
 	c.finish()
-	c.rest()
+	c.rest(func(string) bool { return true })
+	return c.sorted(), nil
+}
+
+func (c *comparison) see(o Object) {
+	if o.Key.Container != c.current {
+		c.finish()
+		c.current = o.Key.Container
+	}
+	if isClaim(o) {
+		c.noteClaim(o.Key)
+		return
+	}
+	c.lines = append(c.lines, o)
+}
+
+func (c *comparison) sorted() Plan {
 	slices.SortFunc(c.plan.Changes, func(a, b Change) int { return cmp.Compare(a.Container, b.Container) })
-	return c.plan, nil
+	return c.plan
 }
 
 func (c *comparison) noteClaim(k Key) {
@@ -70,8 +78,9 @@ func (c *comparison) finish() {
 	c.lines = c.lines[:0]
 }
 
-// rest compares the containers without lines and those that are not there.
-func (c *comparison) rest() {
+// rest compares the containers without lines, and those that are not there as far
+// as that is known.
+func (c *comparison) rest(known func(container string) bool) {
 	var names []string
 	for name, how := range c.seen {
 		if how != compared {
@@ -79,7 +88,7 @@ func (c *comparison) rest() {
 		}
 	}
 	for name := range c.want.containers {
-		if c.seen[name] == 0 {
+		if c.seen[name] == 0 && known(name) {
 			names = append(names, name)
 		}
 	}

@@ -15,6 +15,9 @@ type Sync struct {
 	// stale: what the kernel holds is not known (at first, and after an error),
 	// so that the next write begins with an observation.
 	stale bool
+	// failed: the last write failed, so that nobody else is to blame for what a
+	// look finds.
+	failed bool
 	// known: everything was written once, so that Want's belief of what the
 	// kernel has holds for each owner.
 	known bool
@@ -39,6 +42,8 @@ type Report struct {
 	// loser does not get. Settled are those that ended since: the loser has the
 	// key now, or asks for it no more. Sync.Conflicts has all that are in force.
 	Lost, Settled []Conflict
+	// Damage is what others did, as far as a full look or a Repair shows.
+	Damage Damage
 }
 
 // Rejection is an owner held back because the kernel refused its objects. Owner
@@ -111,18 +116,7 @@ func (s *Sync) write(ctx context.Context) (Report, error) {
 			err = s.attempt(ctx, &r)
 		}
 	}
-	for _, rejection := range s.held {
-		r.Rejected = append(r.Rejected, *rejection)
-	}
-	for _, rejection := range s.kept {
-		r.Rejected = append(r.Rejected, *rejection)
-	}
-	slices.SortFunc(r.Rejected, func(a, b Rejection) int {
-		if a.Owner != b.Owner {
-			return Owner{Name: a.Owner}.Compare(Owner{Name: b.Owner})
-		}
-		return a.Key.Compare(b.Key)
-	})
+	r.Rejected = s.rejected()
 	now := s.want.Conflicts()
 	r.Lost, r.Settled = conflictNews(s.told, now)
 	s.told = now
@@ -130,6 +124,23 @@ func (s *Sync) write(ctx context.Context) (Report, error) {
 		return r, fmt.Errorf("dataplane: write: %w", err)
 	}
 	return r, nil
+}
+
+// rejected lists who is not programmed as it asks.
+func (s *Sync) rejected() (out []Rejection) {
+	for _, rejection := range s.held {
+		out = append(out, *rejection)
+	}
+	for _, rejection := range s.kept {
+		out = append(out, *rejection)
+	}
+	slices.SortFunc(out, func(a, b Rejection) int {
+		if a.Owner != b.Owner {
+			return Owner{Name: a.Owner}.Compare(Owner{Name: b.Owner})
+		}
+		return a.Key.Compare(b.Key)
+	})
+	return out
 }
 
 // attempt writes what is wanted of all owners that are not held.
@@ -144,17 +155,24 @@ func (s *Sync) attempt(ctx context.Context, r *Report) error {
 	} else {
 		plan = s.want.Plan(s.isHeld)
 	}
+	if s.stale && s.known && !s.failed && r.Damage.None() {
+		r.Damage = s.want.damageOf(plan)
+	}
 	plan.Changes = slices.DeleteFunc(plan.Changes, func(c Change) bool { return c.Remove && s.kept[c.Container] != nil })
 	if !plan.Empty() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		r.Writes++
-		if err := s.kernel.Apply(ctx, plan); err != nil {
-			s.stale = true
+		// What was begun is brought to its end: half of it may be no good state.
+		if err := s.kernel.Apply(context.WithoutCancel(ctx), plan); err != nil {
+			s.stale, s.failed = true, true
 			return err
 		}
 		r.add(plan)
 	}
 	s.want.Taken(s.isHeld)
-	s.known, s.stale = s.known || !adopt, adopt
+	s.known, s.stale, s.failed = s.known || !adopt, adopt, false
 	return nil
 }
 

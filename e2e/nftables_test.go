@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"portolan/kernel/nft"
 	"portolan/lab"
@@ -73,45 +72,4 @@ func (c *cluster) nothingLost() {
 			}
 		}
 	}
-}
-
-// TestOthersFlush: somebody throws all tables away; the proxies of the nodes are told
-// by the kernel and write theirs again, without any change to the Services.
-func TestOthersFlush(t *testing.T) {
-	t.Parallel()
-	for _, b := range backends {
-		if b.mode != "nftables" {
-			continue
-		}
-		c := newCluster(t, b, baseScenario(t))
-		for _, n := range c.Nodes() {
-			if out, err := n.Command(t.Context(), lab.HostVariant, "nft", "flush", "ruleset").CombinedOutput(); err != nil {
-				t.Fatalf("nft flush ruleset: %v: %s", err, out)
-			}
-		}
-		for _, f := range c.scenario.flows {
-			if err := c.answersAgain(f); err != nil {
-				t.Errorf("%s\n\t%v", f.line, err)
-			}
-		}
-		c.count("restart", len(c.scenario.flows))
-	}
-}
-
-// answersAgain polls a flow until somebody answers, and then checks it.
-func (c *cluster) answersAgain(f flow) error {
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for f.verdict == lab.Answered {
-		o := c.try(c.host(f.from), lab.Call{Proto: f.proto, From: f.source, To: f.to, Timeout: silence})
-		if o.Verdict == lab.Answered {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("still %v", o)
-		}
-		<-pause.C
-	}
-	return c.check(f)
 }

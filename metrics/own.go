@@ -11,6 +11,7 @@ import (
 // ownMetrics are those that kube-proxy does not have.
 type ownMetrics struct {
 	attempts, failures, lines *prometheus.CounterVec
+	repairs, damage           *prometheus.CounterVec
 	failed, conflicts         *prometheus.GaugeVec
 }
 
@@ -22,6 +23,8 @@ func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 		attempts:  counter(r, portolan("sync_attempts_total", "Attempts to write, by whether they looked at the kernel in full."), "ip_family", "full"),
 		failures:  counter(r, portolan("sync_failures_total", "Attempts to write that failed, in any mode."), "ip_family"),
 		lines:     counter(r, portolan("written_objects_total", "Rules, set elements and the like that were written."), "ip_family", "change"),
+		repairs:   counter(r, portolan("repairs_total", "Times that others were found to have changed our rules."), "ip_family"),
+		damage:    counter(r, portolan("damaged_objects_total", "Rules, set elements and the like of ours that others took away, or that they added."), "ip_family", "damage"),
 		failed:    gauge(r, portolan("failed_services", "Services that are not programmed as they ask."), "ip_family"),
 		conflicts: gauge(r, portolan("address_conflicts", "Rules that a Service asks for and an older Service has."), "ip_family"),
 	}
@@ -32,6 +35,10 @@ func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 		for _, change := range []string{"created", "replaced", "deleted"} {
 			m.lines.WithLabelValues(f.String(), change)
 		}
+		for _, damage := range []string{"missing", "foreign"} {
+			m.damage.WithLabelValues(f.String(), damage)
+		}
+		m.repairs.WithLabelValues(f.String())
 		m.failures.WithLabelValues(f.String())
 		m.failed.WithLabelValues(f.String())
 		m.conflicts.WithLabelValues(f.String())
@@ -50,6 +57,11 @@ func (m ownMetrics) note(r agent.Result) {
 	m.lines.WithLabelValues(family, "created").Add(float64(r.Report.Created))
 	m.lines.WithLabelValues(family, "replaced").Add(float64(r.Report.Replaced))
 	m.lines.WithLabelValues(family, "deleted").Add(float64(r.Report.Deleted))
+	if d := r.Report.Damage; !d.None() {
+		m.repairs.WithLabelValues(family).Inc()
+		m.damage.WithLabelValues(family, "missing").Add(float64(d.Missing))
+		m.damage.WithLabelValues(family, "foreign").Add(float64(d.Foreign))
+	}
 	if r.Err != nil {
 		m.failures.WithLabelValues(family).Inc()
 		return

@@ -26,7 +26,7 @@ func (p *paper) Apply(_ context.Context, plan dataplane.Plan) error {
 	return nil
 }
 
-func (p *paper) Changes(context.Context) <-chan struct{} { return nil }
+func (p *paper) Changes(context.Context) <-chan dataplane.Notice { return nil }
 
 const (
 	benchServices  = 10_000

@@ -8,67 +8,77 @@ import (
 	"portolan/kernel/iptables"
 )
 
-// How often the tables are looked at for changes by others, and how often Changes
-// sends for no reason where they cannot be looked at.
-const (
-	lookEvery   = 250 * time.Millisecond
-	blindSignal = time.Minute
-)
+// blindSignal is how often Changes sends for no reason where tables cannot be
+// looked at.
+const blindSignal = time.Minute
 
 // Changes sends when a table changed that this process did not write, as far as
-// iptables.Watch can tell. A look is a system call or two and lists nothing; the
-// pace of what the signal leads to is up to who gets it. Where tables cannot be
-// looked at, Options.Trouble hears of it, once, and Changes sends every minute
-// until they can.
-func (b *Backend) Changes(ctx context.Context) <-chan struct{} {
-	signal := make(chan struct{}, 1)
-	look, end := b.startLooking()
+// iptables.Watch can tell, with what a Glance finds missing. The pace of what that
+// leads to is up to who gets it. Where tables cannot be looked at, Options.Trouble
+// hears of it, once, and Changes sends every minute until they can.
+func (b *Backend) Changes(ctx context.Context) <-chan dataplane.Notice {
+	notices := make(chan dataplane.Notice, 1)
+	watch, end := b.startWatching(ctx)
 	go func() {
 		defer end()
-		ticker := time.NewTicker(lookEvery)
+		ticker := time.NewTicker(blindSignal)
 		defer ticker.Stop()
-		blind, last := false, time.Now()
+		blind := false
 		for {
-			var now time.Time
+			late := false
 			select {
 			case <-ctx.Done():
 				return
-			case now = <-ticker.C:
+			case <-watch.News(b.options.Tool.Family):
+			case <-ticker.C:
+				late = true
 			}
-			changed, err := look()
+			n, some, err := b.notice(watch)
 			if err != nil {
 				if !blind && b.options.Trouble != nil {
 					b.options.Trouble(err)
 				}
-				changed = now.Sub(last) >= blindSignal
+				n, some = dataplane.Notice{}, late
 			}
-			if blind = err != nil; !changed {
-				continue
-			}
-			last = now
-			select {
-			case signal <- struct{}{}:
-			default: // one waits already
+			if blind = err != nil; some {
+				dataplane.Tell(notices, n)
 			}
 		}
 	}()
-	return signal
+	return notices
 }
 
-// startLooking opens a Watch unless one is there, on the thread of the caller,
+// notice says what others did, if anything.
+func (b *Backend) notice(watch *iptables.Watch) (n dataplane.Notice, some bool, err error) {
+	change, err := watch.Changed(b.options.Tool.Family)
+	if err != nil || !change.Some {
+		return dataplane.Notice{}, false, err
+	}
+	n = dataplane.Notice{By: change.Program, Urgent: change.Lost}
+	n.Glance, err = b.glance(watch)
+	return n, true, err
+}
+
+// startWatching opens a Watch unless one is there, on the thread of the caller,
 // which says in which network namespace.
-func (b *Backend) startLooking() (look func() (bool, error), end func()) {
-	family := b.options.Tool.Family
+func (b *Backend) startWatching(ctx context.Context) (watch *iptables.Watch, end func()) {
 	if w := b.options.Watch; w != nil {
-		return func() (bool, error) { return w.Changed(family) }, func() {}
+		return w, func() {}
 	}
 	w, err := iptables.NewWatch(b.options.Tool)
 	if err != nil {
-		return func() (bool, error) { return false, err }, func() {}
+		w, _ = iptables.NewWatch() // of nothing: it says so whenever it is asked
+		return w, func() {}
 	}
 	b.own.Store(w)
-	return func() (bool, error) { return w.Changed(family) }, func() {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.Run(ctx)
+	}()
+	return w, func() {
 		b.own.Store(nil)
+		<-over
 		_ = w.Close() // nothing depends on it
 	}
 }

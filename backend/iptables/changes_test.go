@@ -24,7 +24,7 @@ func TestOwnWritesWakeNeitherFamily(t *testing.T) {
 		quiet := func(what string) {
 			t.Helper()
 			for _, f := range []iptables.Family{tool.Family, other.Family} {
-				if changed, err := watch.Changed(f); changed || err != nil {
+				if changed, err := watch.Changed(f); changed.Some || err != nil {
 					t.Errorf("%s: IPv%d changed: %v %v", what, f, changed, err)
 				}
 			}
@@ -53,7 +53,7 @@ func TestOwnWritesWakeNeitherFamily(t *testing.T) {
 			write("endpoints of "+svc.Name.Name, node, []*service.Service{svc})
 		}
 		must(t, tool.Restore(t.Context(), []byte("*nat\n:KUBE-SERVICES - [0:0]\n-X KUBE-PROXY-CANARY\nCOMMIT\n")))
-		if changed, err := watch.Changed(tool.Family); !changed || err != nil {
+		if changed, err := watch.Changed(tool.Family); !changed.Some || err != nil {
 			t.Errorf("flush by others: %v %v", changed, err)
 		}
 		_, _ = watch.Changed(other.Family)

@@ -71,4 +71,4 @@ func (d Dump) Apply(context.Context, dataplane.Plan) error {
 }
 
 // Changes never sends.
-func (d Dump) Changes(context.Context) <-chan struct{} { return nil }
+func (d Dump) Changes(context.Context) <-chan dataplane.Notice { return nil }

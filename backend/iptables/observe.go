@@ -16,16 +16,17 @@ var tables = []string{"filter", "nat", "mangle"}
 // Observe streams our chains and our lines in shared chains, table by table.
 func (b *Backend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
-		for _, table := range tables {
-			t := observedTable{b: b, table: table, yield: yield}
-			for line, err := range b.options.Tool.Save(ctx, table) {
-				if err != nil {
-					yield(dataplane.Object{}, fmt.Errorf("iptables: observe: %w", err))
-					return
-				}
-				if !t.line(line) {
-					return
-				}
+		var t observedTable
+		for line, err := range b.options.Tool.SaveAll(ctx, tables...) {
+			if err != nil {
+				yield(dataplane.Object{}, fmt.Errorf("iptables: observe: %w", err))
+				return
+			}
+			if table, is := strings.CutPrefix(line, "*"); is {
+				t = observedTable{b: b, table: table, yield: yield}
+			}
+			if !t.line(line) {
+				return
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package nftables
 import (
 	"sync"
 
+	"portolan/dataplane"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -22,6 +23,9 @@ type Options struct {
 	// Trouble hears of a removal that failed after Apply had returned. It is
 	// tried again; may be nil.
 	Trouble func(error)
+	// Deaf hears why Changes cannot tell any more when somebody else changes our
+	// table; may be nil.
+	Deaf func(error)
 }
 
 // TableName is the name of our table in both families.
@@ -42,8 +46,8 @@ type Backend struct {
 	// rebuild: what is there cannot be changed into what is wanted, so the next
 	// plan, which takes the table for empty, replaces it in one transaction.
 	rebuild bool
-	fresh   bool          // nothing was written since the last observation
-	signal  chan struct{} // of Changes, nil before
+	fresh   bool                  // nothing was written since the last observation
+	notices chan dataplane.Notice // of Changes, nil before
 }
 
 // New returns a Backend. It touches nothing.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"portolan/dataplane"
 	"portolan/kernel/nft"
 )
 
@@ -94,12 +95,8 @@ func (b *Backend) Settle(ctx context.Context) error {
 func (b *Backend) lookAgain() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.signal == nil {
-		return
-	}
-	select {
-	case b.signal <- struct{}{}:
-	default:
+	if b.notices != nil {
+		dataplane.Tell(b.notices, dataplane.Notice{})
 	}
 }
 

@@ -59,6 +59,8 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 	watch, err := iptables.NewWatch(slices.Collect(maps.Values(tools))...)
 	if err != nil {
 		blind(err)
+	} else {
+		go watch.Run(ctx)
 	}
 	for _, f := range toolFamilies {
 		tool := tools[f.model]

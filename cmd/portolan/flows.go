@@ -46,7 +46,7 @@ func (l flows) written(r agent.Result) {
 	if reconciler == nil || r.Err != nil {
 		return
 	}
-	w := conntrack.Written{Snapshot: r.Snapshot, Repaired: r.Full && r.Report.Writes > 0}
+	w := conntrack.Written{Snapshot: r.Snapshot, Repaired: r.Full && r.Report.Writes > 0 || !r.Report.Damage.None()}
 	for text := range r.Refused {
 		namespace, name, _ := strings.Cut(text, "/")
 		w.Refused = append(w.Refused, service.Name{Namespace: namespace, Name: name})

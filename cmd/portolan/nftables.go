@@ -32,7 +32,7 @@ func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, e
 	var out []agent.Family
 	var errs []error
 	for _, f := range tableFamilies {
-		b, err := newTable(c, f.model, trouble)
+		b, err := newTable(c, f.model, log, trouble)
 		if err != nil {
 			errs = append(errs, err)
 			log.Warn("an IP family is left out", "family", f.model, "error", err)
@@ -47,7 +47,7 @@ func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, e
 	return out, nil
 }
 
-func newTable(c config.Config, f service.Family, trouble func(service.Family, error)) (*nftables.Backend, error) {
+func newTable(c config.Config, f service.Family, log *slog.Logger, trouble func(service.Family, error)) (*nftables.Backend, error) {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 			return nil, errors.New("this host has no IPv6")
@@ -63,6 +63,7 @@ func newTable(c config.Config, f service.Family, trouble func(service.Family, er
 		LiberalTCP:    c.Conntrack.TCPBeLiberal || liberalTCP(),
 		Conn:          conn,
 		Trouble:       func(err error) { trouble(f, err) },
+		Deaf:          func(err error) { log.Error("what others do to the rules is noticed late", "family", f, "error", err) },
 	})
 	if err := b.Probe(); err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -41,6 +41,17 @@ func podnetRules(ctx context.Context, c podnet.Config, masquerade, forward, full
 	if err != nil {
 		return nil, nil, fmt.Errorf("podnet: %w", err)
 	}
+	watching, stop := context.WithCancel(ctx)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		watch.Run(watching)
+	}()
+	end := func() {
+		stop()
+		<-over
+		_ = watch.Close() // nothing depends on it any more
+	}
 	out := map[podnet.Family]agent.Rules{}
 	for i, f := range c.Families() {
 		random := fullyRandom && tools[i].RandomFully()
@@ -49,7 +60,7 @@ func podnetRules(ctx context.Context, c podnet.Config, masquerade, forward, full
 			return podnet.IPTables(m, f, random)
 		}}
 	}
-	return out, func() { _ = watch.Close() }, nil // nothing depends on it any more
+	return out, end, nil
 }
 
 func nftablesRules(c podnet.Config, render func(podnet.Topology) (m, f []podnet.Rule), fullyRandom bool) (map[podnet.Family]agent.Rules, func(), error) {

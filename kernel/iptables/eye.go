@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/nft"
 )
 
 // watchedTables are those that an eye looks at.
@@ -23,28 +25,43 @@ type sight struct {
 	legacy [len(watchedTables)]tableInfo
 }
 
+// lostSince tells whether a built-in chain of a legacy table has fewer rules than
+// before.
+func (s sight) lostSince(before sight) bool {
+	for i := range s.legacy {
+		if s.legacy[i].lostSince(before.legacy[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // eye looks at the tables of the network namespace in which it was opened. It
-// writes its own messages because no stable program or library tells a change of
-// a table without listing it.
+// asks the kernel by itself because no stable program or library tells a change of
+// a legacy table without listing it.
 type eye struct {
 	family  Family
 	variant Variant
-	socket  int
-	names   *os.File // /proc/net/ip_tables_names
-	asked   uint32   // number of the last request
+
+	conn    *nft.Conn     // of NFT, as the next
+	commits *nft.Listener //
+
+	socket int      // of Legacy, as what follows
+	names  *os.File // /proc/net/ip_tables_names
+	loaded [len(watchedTables)]bool
 }
 
 func openEye(f Family, v Variant) (*eye, error) {
 	e := &eye{family: f, variant: v}
 	var err error
 	if v == NFT {
-		e.socket, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-		if err != nil {
-			return nil, fmt.Errorf("iptables: watch: netlink socket: %w", err)
+		if e.conn, err = nft.Dial(); err == nil {
+			if e.commits, err = nft.ListenCommits(); err != nil {
+				e.conn.Close()
+			}
 		}
-		if err := unix.SetsockoptTimeval(e.socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-			unix.Close(e.socket)
-			return nil, fmt.Errorf("iptables: watch: netlink socket: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("iptables: watch: %w", err)
 		}
 		return e, nil
 	}
@@ -64,11 +81,14 @@ func openEye(f Family, v Variant) (*eye, error) {
 }
 
 func (e *eye) close() error {
-	err := unix.Close(e.socket)
-	if e.names != nil {
-		err = errors.Join(err, e.names.Close())
+	if e.variant == Legacy {
+		return errors.Join(unix.Close(e.socket), e.names.Close())
 	}
-	return err
+	err := e.commits.Close()
+	if errors.Is(err, os.ErrClosed) { // the end of a context did
+		err = nil
+	}
+	return errors.Join(err, e.conn.Close())
 }
 
 // look sees, of nft, the number of the ruleset, which every transaction that
@@ -79,16 +99,16 @@ func (e *eye) look() (sight, error) {
 	var s sight
 	var err error
 	if e.variant == NFT {
-		s.nft, err = e.generation()
+		if s.nft, err = e.conn.Generation(); err != nil {
+			err = fmt.Errorf("iptables: watch: %w", err)
+		}
 		return s, err
 	}
-	present, err := e.tableNames()
-	if err != nil {
+	if err := e.findTables(); err != nil {
 		return s, err
 	}
 	for i, table := range watchedTables {
-		// To ask for a table that is not there would make it.
-		if !slices.Contains(present, table) {
+		if !e.loaded[i] {
 			continue
 		}
 		if s.legacy[i], err = e.tableInfo(table); err != nil {
@@ -99,6 +119,18 @@ func (e *eye) look() (sight, error) {
 		}
 	}
 	return s, nil
+}
+
+// findTables finds the tables that are there: to ask for another one would make it.
+func (e *eye) findTables() error {
+	if !slices.Contains(e.loaded[:], false) {
+		return nil
+	}
+	present, err := e.tableNames()
+	for i, table := range watchedTables {
+		e.loaded[i] = e.loaded[i] || slices.Contains(present, table)
+	}
+	return err
 }
 
 func (e *eye) tableNames() ([]string, error) {
@@ -113,11 +145,15 @@ func (e *eye) tableNames() ([]string, error) {
 }
 
 // struct ipt_getinfo of linux/netfilter_ipv4/ip_tables.h, the same in IPv6:
-// name[32], valid_hooks, hook_entry[5], underflow[5], num_entries, size.
+// name[32], valid_hooks, hook_entry[5], underflow[5], num_entries, size. The rules
+// of a built-in chain lie between its hook_entry and its underflow.
 const (
-	infoEntries = 32 + 4 + 5*4 + 5*4
-	infoSize    = infoEntries + 4 + 4
-	getInfo     = 64
+	hooks         = 5
+	infoHooks     = 32 + 4
+	infoUnderflow = infoHooks + hooks*4
+	infoEntries   = infoUnderflow + hooks*4
+	infoSize      = infoEntries + 4 + 4
+	getInfo       = 64
 )
 
 // tableInfo is that structure; zero for a table that is not there or as good as
@@ -128,7 +164,20 @@ type tableInfo [infoSize]byte
 // one for the policy of each hook, and one that ends the table.
 var emptyTable = [len(watchedTables)]int{4, 5, 6}
 
-func (i tableInfo) entries() int { return int(binary.NativeEndian.Uint32(i[infoEntries:])) }
+func (i tableInfo) entries() int { return i.number(infoEntries) }
+
+func (i tableInfo) number(at int) int { return int(binary.NativeEndian.Uint32(i[at:])) }
+
+// lostSince tells whether the rules of a built-in chain take less room than before.
+func (i tableInfo) lostSince(before tableInfo) bool {
+	for h := range hooks {
+		room := func(i tableInfo) int { return i.number(infoUnderflow+4*h) - i.number(infoHooks+4*h) }
+		if room(i) < room(before) {
+			return true
+		}
+	}
+	return false
+}
 
 func (e *eye) tableInfo(table string) (info tableInfo, err error) {
 	copy(info[:31], table)
@@ -143,55 +192,4 @@ func (e *eye) tableInfo(table string) (info tableInfo, err error) {
 		return info, fmt.Errorf("iptables: watch: info of table %s: %w", table, errno)
 	}
 	return info, nil
-}
-
-// generation asks with NFT_MSG_GETGEN.
-func (e *eye) generation() (uint32, error) {
-	const (
-		getGen, newGen = 16, 15
-		subsystem      = unix.NFNL_SUBSYS_NFTABLES << 8
-		header         = unix.SizeofNlMsghdr + 4
-	)
-	e.asked++
-	request := make([]byte, header)
-	binary.NativeEndian.PutUint32(request[0:], uint32(len(request)))
-	binary.NativeEndian.PutUint16(request[4:], subsystem|getGen)
-	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST)
-	binary.NativeEndian.PutUint32(request[8:], e.asked)
-	if err := unix.Sendto(e.socket, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, fmt.Errorf("iptables: watch: ask for generation: %w", err)
-	}
-	reply := make([]byte, 4096)
-	for {
-		n, _, err := unix.Recvfrom(e.socket, reply, 0)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return 0, fmt.Errorf("iptables: watch: read generation: %w", err)
-		case n < header:
-			return 0, fmt.Errorf("iptables: watch: answer of %d bytes to a request for the generation", n)
-		case binary.NativeEndian.Uint32(reply[8:]) != e.asked:
-			continue // the answer to a request that was given up
-		case binary.NativeEndian.Uint16(reply[4:]) != subsystem|newGen:
-			return 0, errors.New("iptables: watch: the kernel does not tell the generation")
-		}
-		return generationID(reply[header:n])
-	}
-}
-
-// generationID finds NFTA_GEN_ID.
-func generationID(attrs []byte) (uint32, error) {
-	const genID = 1
-	for len(attrs) >= 4 {
-		size := int(binary.NativeEndian.Uint16(attrs))
-		if size < 4 || size > len(attrs) {
-			break
-		}
-		if binary.NativeEndian.Uint16(attrs[2:]) == genID && size == 8 {
-			return binary.BigEndian.Uint32(attrs[4:]), nil
-		}
-		attrs = attrs[min((size+3)&^3, len(attrs)):]
-	}
-	return 0, errors.New("iptables: watch: answer holds no generation")
 }

@@ -1,17 +1,15 @@
 package iptables
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -147,6 +145,8 @@ func (t *Tool) command(ctx context.Context, name string, args ...string) *exec.C
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C")
 	cmd.Env = append(cmd.Env, t.Env...)
 	cmd.WaitDelay = 5 * time.Second
+	// What is left of a killed proxy must not write what the next one knows better.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
@@ -194,76 +194,4 @@ func lineOf(text []byte, n int) string {
 	}
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	return string(line)
-}
-
-// ErrNotShown says that nothing is known of what is in a table, so that nothing
-// should be written to it.
-var ErrNotShown = errors.New("the table holds rules of the nft program that iptables cannot show")
-
-// notShown recognises what iptables-nft-save 1.8.9 prints instead of a table with
-// a rule that it has no words for; it exits with 0.
-func notShown(line string) bool {
-	return strings.HasPrefix(line, "# Table `") && strings.Contains(line, "' is incompatible, use 'nft' tool")
-}
-
-// advice says what to do about a table that is not shown.
-func (t *Tool) advice(table string) string {
-	family := "ip"
-	if t.Family == IPv6 {
-		family = "ip6"
-	}
-	return fmt.Sprintf("move them to a table of another name; see: nft list table %s %s", family, table)
-}
-
-// Save streams the lines of iptables-save -t table, without the newline. The
-// sequence ends after its first error, which wraps ErrNotShown for a table that
-// the program finds but cannot read.
-func (t *Tool) Save(ctx context.Context, table string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-		defer cancel()
-		cmd := t.command(ctx, t.SaveProgram, "-t", table)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			yield("", fmt.Errorf("iptables: %s -t %s: %w", t.SaveProgram, table, err))
-			return
-		}
-		more, err := yieldLines(out, yield)
-		if !more {
-			cancel()
-			_ = cmd.Wait() // ended by us
-			return
-		}
-		reason := ""
-		if errors.Is(err, ErrNotShown) {
-			reason = t.advice(table)
-		}
-		if werr := cmd.Wait(); werr != nil {
-			err, reason = errors.Join(err, werr), oneLine(reason+" "+stderr.String())
-		}
-		if err != nil {
-			yield("", fmt.Errorf("iptables: %s -t %s: %w: %s", t.SaveProgram, table, err, reason))
-		}
-	}
-}
-
-// yieldLines tells whether the consumer wants more, and how reading ended.
-func yieldLines(r io.Reader, yield func(string, error) bool) (bool, error) {
-	scanner := bufio.NewScanner(r)
-	scanner.Buffer(make([]byte, 64<<10), 1<<20)
-	var err error
-	for scanner.Scan() {
-		switch line := scanner.Text(); {
-		case notShown(line):
-			err = ErrNotShown // read on, for the program to come to its end
-		case !yield(line, nil):
-			return false, nil
-		}
-	}
-	return true, errors.Join(err, scanner.Err())
 }

@@ -1,9 +1,14 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
+
+	"portolan/kernel/nft"
 )
 
 // Watch tells what others do to the tables of the network namespace in which it
@@ -18,9 +23,31 @@ import (
 //   - what others do while a Write is under way that fails. Whoever gets the
 //     error has to look at the tables anyway.
 type Watch struct {
-	mu    sync.Mutex // guards the views
-	views map[Family]*view
+	mu        sync.Mutex // guards what the views and followers hold
+	views     map[Family]*view
+	followers map[Family]*follower
 }
+
+// Change is what others did.
+type Change struct {
+	Some bool // they did something, or may have
+	// Lost tells whether a built-in chain has lost a rule, of anybody. Only with
+	// legacy tables that is known.
+	Lost bool
+	// Program is the first 15 bytes of the name of the last program that did it, if
+	// the kernel tells, as it does with nft.
+	Program string
+}
+
+// follower is who hears of changes of one family.
+type follower struct {
+	change  Change // since the last call of Changed
+	signal  chan struct{}
+	writing int // writes of this family under way
+}
+
+// lookEvery is how often legacy tables are looked at: nobody tells of their changes.
+const lookEvery = 400 * time.Millisecond
 
 // Effect is what a restore does to the tables if they hold what its writer
 // believes, and it succeeds.
@@ -34,7 +61,7 @@ type Effect struct {
 
 // NewWatch opens a Watch for the families and variants of tools.
 func NewWatch(tools ...*Tool) (*Watch, error) {
-	w := &Watch{views: map[Family]*view{}}
+	w := &Watch{views: map[Family]*view{}, followers: map[Family]*follower{}}
 	var shared *view
 	for _, t := range tools {
 		v := shared
@@ -47,69 +74,149 @@ func NewWatch(tools ...*Tool) (*Watch, error) {
 		if t.Variant == NFT {
 			shared = v
 		}
-		w.views[t.Family] = v
-		v.news[t.Family] = false
+		f := &follower{signal: make(chan struct{}, 1)}
+		w.views[t.Family], w.followers[t.Family] = v, f
+		v.followers = append(v.followers, f)
 	}
 	return w, nil
 }
 
-// Close ends the watch.
+// Close ends the watch. Run has to be over.
 func (w *Watch) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var errs []error
-	closed := map[*view]bool{}
-	for _, v := range w.views {
-		if !closed[v] {
-			errs = append(errs, v.eye.close())
-		}
-		closed[v] = true
+	for _, v := range w.distinct() {
+		errs = append(errs, v.eye.close())
 	}
 	w.views = nil
 	return errors.Join(errs...)
 }
 
+func (w *Watch) distinct() (out []*view) {
+	for _, v := range w.views {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// Run watches until ctx ends, and lets News know.
+func (w *Watch) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	var poll []*view
+	for _, v := range w.distinct() {
+		if v.eye.variant == NFT {
+			wg.Go(func() { w.hear(ctx, v) })
+		} else {
+			poll = append(poll, v)
+		}
+	}
+	w.poll(ctx, poll)
+	wg.Wait()
+}
+
+// hear looks whenever the kernel tells that somebody committed something.
+func (w *Watch) hear(ctx context.Context, v *view) {
+	for {
+		heard, err := v.eye.commits.Commit(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			w.poll(ctx, []*view{v})
+			return
+		}
+		w.look(v, heard.Program)
+	}
+}
+
+func (w *Watch) poll(ctx context.Context, views []*view) {
+	if len(views) == 0 {
+		return
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			for _, v := range views {
+				w.look(v, "")
+			}
+		}
+	}
+}
+
+func (w *Watch) look(v *view, program string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v.look(program) != nil {
+		v.signal() // Changed will say why
+	}
+}
+
+// News receives when Changed has something to say about a family: what others did,
+// or an error. It never does for a family that is not watched.
+func (w *Watch) News(f Family) <-chan struct{} {
+	if follower := w.followers[f]; follower != nil {
+		return follower.signal
+	}
+	return nil
+}
+
 // Write has write change the tables of a family, and returns its error.
 func (w *Watch) Write(f Family, e Effect, write func() error) error {
-	w.with(f, (*view).begin)
+	w.with(f, func(v *view, f *follower) { f.writing++; v.begin() })
 	err := write()
-	w.with(f, func(v *view) { v.end(e, err) })
+	w.with(f, func(v *view, f *follower) { f.writing--; v.end(e, err) })
 	return err
 }
 
 // with tells whether the family is watched.
-func (w *Watch) with(f Family, do func(*view)) bool {
+func (w *Watch) with(f Family, do func(*view, *follower)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v := w.views[f]
 	if v != nil {
-		do(v)
+		do(v, w.followers[f])
 	}
 	return v != nil
 }
 
-// Changed tells whether others changed the tables of the family since the last
-// call, or may have. While a Write is under way it says what was known before;
-// what happens meanwhile comes out with the next call after its end. With an
-// error nothing is known.
-func (w *Watch) Changed(f Family) (changed bool, err error) {
-	watched := w.with(f, func(v *view) {
-		if err = v.look(); err == nil {
-			changed, v.news[f] = v.news[f], false
+// Changed tells what others did to the tables of the family since the last call,
+// or may have done. While a Write is under way it says what was known before; what
+// happens meanwhile comes out after its end. With an error nothing is known.
+func (w *Watch) Changed(f Family) (change Change, err error) {
+	watched := w.with(f, func(v *view, f *follower) {
+		if err = v.look(""); err == nil {
+			change, f.change = f.change, Change{}
 		}
 	})
 	if !watched {
-		return false, fmt.Errorf("iptables: watch: tables of IPv%d are not watched", f)
+		return Change{}, fmt.Errorf("iptables: watch: tables of IPv%d are not watched", f)
 	}
-	return changed, err
+	return change, err
+}
+
+// Between calls look, with a socket of nft in the namespace of the Watch, while
+// this process writes nothing to the tables of the family: Write waits for it. It
+// does not when a Write is under way, or with legacy tables.
+func (w *Watch) Between(f Family, look func(*nft.Conn)) {
+	w.with(f, func(v *view, f *follower) {
+		if f.writing == 0 && v.eye.variant == NFT {
+			look(v.eye.conn)
+		}
+	})
 }
 
 // view is how tables looked last: those of one family with legacy, all with nft.
 type view struct {
-	eye  *eye
-	seen sight
-	// news: who has not yet heard of a change by others.
-	news map[Family]bool
+	eye       *eye
+	seen      sight
+	followers []*follower
 	// writing is the number of writes under way, wrote what was written since it
 	// was 0.
 	writing int
@@ -132,31 +239,45 @@ func openView(f Family, v Variant) (*view, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
-	return &view{eye: e, seen: s, news: map[Family]bool{}}, nil
+	return &view{eye: e, seen: s}, nil
 }
 
-func (v *view) tellAll() {
-	for f := range v.news {
-		v.news[f] = true
+func (v *view) tell(c Change) {
+	for _, f := range v.followers {
+		f.change.Some, f.change.Lost = true, f.change.Lost || c.Lost
+		if c.Program != "" {
+			f.change.Program = c.Program
+		}
+	}
+	v.signal()
+}
+
+func (v *view) signal() {
+	for _, f := range v.followers {
+		select {
+		case f.signal <- struct{}{}:
+		default: // one waits already
+		}
 	}
 }
 
-// look notes what others did since the last look.
-func (v *view) look() error {
+// look notes what others did since the last look, program last.
+func (v *view) look(program string) error {
 	if v.writing > 0 {
 		return nil
 	}
 	now, err := v.eye.look()
 	if err == nil && now != v.seen {
+		lost := now.lostSince(v.seen)
 		v.seen = now
-		v.tellAll()
+		v.tell(Change{Some: true, Lost: lost, Program: program})
 	}
 	return err
 }
 
 func (v *view) begin() {
-	if v.look() != nil {
-		v.tellAll()
+	if v.look("") != nil {
+		v.tell(Change{Some: true})
 	}
 	v.writing++
 }
@@ -170,7 +291,7 @@ func (v *view) end(e Effect, err error) {
 	v.wrote = written{}
 	now, err := v.eye.look()
 	if err != nil || !wrote.explains(v.seen, now, v.eye.variant) {
-		v.tellAll()
+		v.tell(Change{Some: true})
 	}
 	if err == nil {
 		v.seen = now

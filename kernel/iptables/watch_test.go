@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"testing"
 )
@@ -35,7 +36,7 @@ func (w watched) restore(t *Tool, text string) {
 func (w watched) expect(what string, v4, v6 bool) {
 	w.Helper()
 	for f, want := range map[Family]bool{IPv4: v4, IPv6: v6} {
-		if got, err := w.Changed(f); err != nil || got != want {
+		if got, err := w.Changed(f); err != nil || got.Some != want {
 			w.Errorf("%s: IPv%d changed %v (%v), want %v", what, f, got, err, want)
 		}
 	}
@@ -132,6 +133,46 @@ func TestWatchSeesWhatOthersDoDuringAWrite(t *testing.T) {
 			w.expect(foreign, true, nft)
 			w.restore(w.v4, "*nat\n-X KUBE-B\nCOMMIT\n")
 			w.expect("the chain of nat is gone", true, nft)
+		}
+	})
+}
+
+// A Watch that runs lets everybody know of what others do, and says what it knows
+// of it; of our own writes it says nothing.
+func TestWatchSaysWhoAndWhat(t *testing.T) {
+	forWatches(t, func(w watched) {
+		ctx, cancel := context.WithCancel(w.Context())
+		over := make(chan struct{})
+		go func() { w.Watch.Run(ctx); close(over) }()
+		defer func() { cancel(); <-over }()
+		for _, step := range []struct {
+			text string
+			lost bool
+		}{
+			{"*nat\n-A POSTROUTING -p tcp -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n", false},
+			{"*nat\n-D OUTPUT 1\n-A POSTROUTING -p udp -j ACCEPT\nCOMMIT\n", true},
+			{"*nat\n:KUBE-A - [0:0]\nCOMMIT\n", false},
+			{"*nat\n-F\n-X\nCOMMIT\n", true},
+		} {
+			w.restore(w.v4, step.text)
+			<-w.News(IPv4)
+			c, err := w.Changed(IPv4)
+			want := Change{Some: true, Lost: step.lost}
+			if w.v4.Variant == NFT {
+				want = Change{Some: true, Program: "iptables-nft-restore"[:15]}
+			}
+			if err != nil || c != want {
+				w.Errorf("after %q: %+v (%v), want %+v", step.text, c, err, want)
+			}
+		}
+		err := w.Write(IPv4, Effect{Commits: 1, Entries: map[string]int{"nat": 2}}, func() error {
+			w.restore(w.v4, "*nat\n:KUBE-B - [0:0]\nCOMMIT\n")
+			return nil
+		})
+		w.restore(w.v6, chainComes) // whose news comes after that of the write
+		<-w.News(IPv6)
+		if c, changed := w.Changed(IPv4); err != nil || changed != nil || c.Some != (w.v4.Variant == NFT) {
+			w.Errorf("after a write of our own: %+v %v %v", c, err, changed)
 		}
 	})
 }

@@ -27,17 +27,7 @@ func (c *Conn) dump(op uint16, f Family, request func(*writer), begin func(), ea
 }
 
 func (c *Conn) dumpOnce(op uint16, f Family, request func(*writer), each func([]byte)) (torn bool, err error) {
-	c.drain()
-	c.seq++
-	var w writer
-	w.buf = make([]byte, headerSize+4, 128)
-	binary.NativeEndian.PutUint16(w.buf[4:], unix.NFNL_SUBSYS_NFTABLES<<8|op)
-	binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	binary.NativeEndian.PutUint32(w.buf[8:], c.seq)
-	w.buf[headerSize] = byte(f)
-	request(&w)
-	binary.NativeEndian.PutUint32(w.buf, uint32(len(w.buf)))
-	if err := c.send(w.buf); err != nil {
+	if err := c.ask(op, unix.NLM_F_DUMP, f, request); err != nil {
 		return false, err
 	}
 	done := false
@@ -84,31 +74,6 @@ func dumpError(what string, t Table, err error) error {
 		return nil
 	}
 	return fmt.Errorf("nft: list %s of table %s: %w", what, t, err)
-}
-
-// Generation returns the number of the rules of this network namespace, which
-// every transaction of anybody increases.
-func (c *Conn) Generation() (uint32, error) {
-	c.drain()
-	c.seq++
-	var w writer
-	w.buf = make([]byte, headerSize+4)
-	binary.NativeEndian.PutUint32(w.buf, uint32(len(w.buf)))
-	binary.NativeEndian.PutUint16(w.buf[4:], unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN)
-	binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_REQUEST)
-	binary.NativeEndian.PutUint32(w.buf[8:], c.seq)
-	if err := c.send(w.buf); err != nil {
-		return 0, fmt.Errorf("nft: ask for the generation: %w", err)
-	}
-	var id uint32
-	err := c.receive(true, func(m message) bool {
-		if m.seq == c.seq && m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN && len(m.body) >= 4 {
-			f := fieldsOf(m.body[4:])
-			id = f.u32(unix.NFTA_GEN_ID)
-		}
-		return true
-	})
-	return id, err
 }
 
 // HasTable tells whether the table exists.

@@ -135,7 +135,7 @@ func (a *Agent) close() {
 	}
 }
 
-func relay(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
+func relay(ctx context.Context, from <-chan dataplane.Notice, to chan<- struct{}) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -96,7 +96,7 @@ func (n *Network) replace(old, now dataplane.Object) error {
 		if err := n.addLink(to); err != nil {
 			return err
 		}
-		tell(n.changed)
+		dataplane.Tell(n.changed, dataplane.Notice{})
 		return nil
 	}
 	return n.onLink(to.Name, func(l netlink.Link) error {

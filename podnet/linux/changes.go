@@ -6,12 +6,14 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"portolan/dataplane"
 )
 
 // Changes sends when links, addresses, routes or our neighbours changed in this
 // namespace, by whomever: what this program writes is heard too, and costs one
 // look at what is there.
-func (n *Network) Changes(ctx context.Context) <-chan struct{} {
+func (n *Network) Changes(ctx context.Context) <-chan dataplane.Notice {
 	go watch(ctx, n, netlink.LinkSubscribeAt, func(netlink.LinkUpdate) bool { return true })
 	go watch(ctx, n, netlink.AddrSubscribeAt, func(netlink.AddrUpdate) bool { return true })
 	go watch(ctx, n, netlink.RouteSubscribeAt, func(netlink.RouteUpdate) bool { return true })
@@ -33,21 +35,14 @@ func watch[T any](ctx context.Context, n *Network, subscribe func(netns.NsHandle
 		if err := subscribe(n.namespace, updates, ctx.Done()); err == nil {
 			for u := range updates { // until the library closes it
 				if matters(u) {
-					tell(n.changed)
+					dataplane.Tell(n.changed, dataplane.Notice{})
 				}
 			}
 		}
-		tell(n.changed)
+		dataplane.Tell(n.changed, dataplane.Notice{})
 		select {
 		case <-ctx.Done():
 		case <-time.After(subscribePause):
 		}
-	}
-}
-
-func tell(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"time"
 
 	"portolan/dataplane"
 	"portolan/kernel/iptables"
@@ -162,25 +161,19 @@ func ordered(section string) string {
 	return strings.Join(first, "") + strings.Join(middle, "") + strings.Join(last, "")
 }
 
-// lookEvery is the time between two looks at whether others changed a table.
-// One costs a few microseconds and lists nothing.
-const lookEvery = 250 * time.Millisecond
-
 // Changes sends when somebody else changed the tables of the family, or when
-// that cannot be told.
-func (k *IPTables) Changes(ctx context.Context) <-chan struct{} {
-	out := make(chan struct{}, 1)
+// that cannot be told. The watch has to run.
+func (k *IPTables) Changes(ctx context.Context) <-chan dataplane.Notice {
+	out := make(chan dataplane.Notice, 1)
 	go func() {
-		ticker := time.NewTicker(lookEvery)
-		defer ticker.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-ticker.C:
+			case <-k.watch.News(k.tool.Family):
 			}
-			if changed, err := k.watch.Changed(k.tool.Family); changed || err != nil {
-				tell(out)
+			if change, err := k.watch.Changed(k.tool.Family); change.Some || err != nil {
+				dataplane.Tell(out, dataplane.Notice{By: change.Program})
 			}
 		}
 	}()

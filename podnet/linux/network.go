@@ -29,7 +29,7 @@ type Network struct {
 	device    string // the external interface
 	handle    *netlink.Handle
 	namespace netns.NsHandle               // in which it was opened
-	changed   chan struct{}                // see Changes
+	changed   chan dataplane.Notice        // see Changes
 	devices   atomic.Pointer[map[int]bool] // indexes of our devices, as last observed
 }
 
@@ -45,7 +45,7 @@ func Open(f podnet.Family, cluster netip.Prefix, device string) (*Network, error
 		h.Close()
 		return nil, fmt.Errorf("podnet: open network namespace: %w", err)
 	}
-	return &Network{family: f, cluster: cluster, device: device, handle: h, namespace: ns, changed: make(chan struct{}, 1)}, nil
+	return &Network{family: f, cluster: cluster, device: device, handle: h, namespace: ns, changed: make(chan dataplane.Notice, 1)}, nil
 }
 
 // Close ends the connection to the kernel. What was written stays.

@@ -149,8 +149,8 @@ func chainOf(name string) nft.Chain {
 }
 
 // Changes sends when somebody else changed the table.
-func (k *NFTables) Changes(ctx context.Context) <-chan struct{} {
-	out := make(chan struct{}, 1)
+func (k *NFTables) Changes(ctx context.Context) <-chan dataplane.Notice {
+	out := make(chan dataplane.Notice, 1)
 	listener, err := k.conn.Listen()
 	if err != nil {
 		return out
@@ -158,11 +158,11 @@ func (k *NFTables) Changes(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer listener.Close()
 		for {
-			err := listener.Wait(ctx, k.table)
+			heard, err := listener.Wait(ctx, k.table)
 			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
 				return
 			}
-			tell(out)
+			dataplane.Tell(out, dataplane.Notice{By: heard.Program, Urgent: heard.Removed})
 			if err != nil {
 				return
 			}

@@ -1,0 +1,112 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ask sends one question.
+func (c *Conn) ask(op, flags uint16, f Family, request func(*writer)) error {
+	c.drain()
+	c.seq++
+	w := writer{buf: make([]byte, headerSize+4, 128)}
+	binary.NativeEndian.PutUint16(w.buf[4:], unix.NFNL_SUBSYS_NFTABLES<<8|op)
+	binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_REQUEST|flags)
+	binary.NativeEndian.PutUint32(w.buf[8:], c.seq)
+	w.buf[headerSize] = byte(f)
+	request(&w)
+	binary.NativeEndian.PutUint32(w.buf, uint32(len(w.buf)))
+	return c.send(w.buf)
+}
+
+// get asks for one object and returns its attributes, valid until the next call.
+func (c *Conn) get(op uint16, f Family, request func(*writer)) (attrs []byte, err error) {
+	if err := c.ask(op, 0, f, request); err != nil {
+		return nil, err
+	}
+	for answered := false; !answered; {
+		var failed unix.Errno
+		err := c.receive(true, func(m message) bool {
+			switch {
+			case m.seq != c.seq || len(m.body) < 4:
+				return true // the answer to a question that was given up
+			case m.typ == unix.NLMSG_ERROR:
+				failed = unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
+			default:
+				attrs = m.body[4:]
+			}
+			answered = true
+			return false
+		})
+		if err != nil {
+			return nil, err
+		}
+		if failed != 0 {
+			return nil, failed
+		}
+	}
+	return attrs, nil
+}
+
+// Generation returns the number of the rules of this network namespace, which
+// every transaction of anybody increases.
+func (c *Conn) Generation() (uint32, error) {
+	attrs, err := c.get(unix.NFT_MSG_GETGEN, 0, func(*writer) {})
+	if err != nil {
+		return 0, fmt.Errorf("nft: ask for the generation: %w", err)
+	}
+	f := fieldsOf(attrs)
+	if len(f[unix.NFTA_GEN_ID]) != 4 {
+		return 0, errors.New("nft: the kernel does not tell the generation")
+	}
+	return f.u32(unix.NFTA_GEN_ID), nil
+}
+
+// HasChain tells whether the chain exists. It costs the same whatever else there is.
+func (c *Conn) HasChain(t Table, name string) (bool, error) {
+	_, err := c.get(unix.NFT_MSG_GETCHAIN, t.Family, func(w *writer) {
+		w.text(unix.NFTA_CHAIN_TABLE, t.Name)
+		w.text(unix.NFTA_CHAIN_NAME, name)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("nft: ask for chain %s of table %s: %w", name, t, err)
+	}
+	return true, nil
+}
+
+// Targets returns where each rule of a chain jumps or goes, in order: empty for a
+// rule that does neither. A chain that does not exist has no rules. It costs what
+// the chain holds.
+func (c *Conn) Targets(t Table, chain string) ([]string, error) {
+	var out []string
+	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
+		func(w *writer) {
+			w.text(unix.NFTA_RULE_TABLE, t.Name)
+			w.text(unix.NFTA_RULE_CHAIN, chain)
+		},
+		func() { out = out[:0] },
+		func(b []byte) {
+			f := fieldsOf(b)
+			if textOf(f[unix.NFTA_RULE_TABLE]) != t.Name || textOf(f[unix.NFTA_RULE_CHAIN]) != chain {
+				return
+			}
+			target := ""
+			exprs, _ := readExprs(t.Family, f[unix.NFTA_RULE_EXPRESSIONS])
+			for _, e := range exprs {
+				if d, is := e.(Decide); is {
+					target = d.Verdict.Chain
+				}
+			}
+			out = append(out, target)
+		})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return out, dumpError("rules of chain "+chain, t, err)
+}

@@ -95,9 +95,8 @@ func TestRepair(t *testing.T) {
 			if err := clients.calm(); err != nil {
 				t.Errorf("%s: %v", h.what, err)
 			}
-			harmless := h.what == "conntrack -F"
-			if said := c.repairsTold(n) > told; said == harmless { // the clients were calm after that
-				t.Errorf("%s: told of: %v", h.what, said)
+			if err := c.tells(n, told, h.what != "conntrack -F"); err != nil {
+				t.Errorf("%s: %v", h.what, err)
 			}
 			t.Logf("%-26s %s", "", clients.report())
 		}
@@ -114,6 +113,22 @@ func TestRepair(t *testing.T) {
 // repairsTold is how often the proxy of a node said that it put something back.
 func (c *cluster) repairsTold(n *lab.Node) int {
 	return strings.Count(c.logs[n.Name].tail(10_000), "reason=RulesRepaired")
+}
+
+// tells waits until the proxy of a node has said more often than before that it put
+// something back; one for which there was nothing to do says nothing.
+func (c *cluster) tells(n *lab.Node, before int, harmed bool) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for pause := time.Tick(every); ; <-pause {
+		switch now := c.repairsTold(n); {
+		case !harmed && now > before:
+			return fmt.Errorf("%d repairs of nothing", now-before)
+		case !harmed || now > before:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("nothing was said of the repair")
+		}
+	}
 }
 
 // returnsTo waits until the rules of a node are those again, and tells how long that

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portolan/cmd/portolan/demo"
 	"portolan/lab"
@@ -43,7 +44,7 @@ func newLabCommand() *cobra.Command {
 			return errors.Join(cmd.Help(), exitError{code: exitCannotTell})
 		},
 	}
-	cmd.AddCommand(newLabRunCommand())
+	cmd.AddCommand(newLabRunCommand(), newLabUpCommand(), newLabDownCommand(), newLabShellCommand(), newLabCaptureCommand(), newLabTrafficCommand(), newLabWalkCommand())
 	return cmd
 }
 
@@ -81,12 +82,16 @@ calls, so that only COMMAND decides; 2 the lab could not be built or was interru
 			return f.run(cmd.Context(), cmd.OutOrStdout(), command)
 		},
 	}
-	cmd.Flags().IntVar(&f.nodes, "nodes", 2, "number of nodes")
-	cmd.Flags().IntVar(&f.podsPerNode, "pods-per-node", 2, "number of pods on each node")
-	cmd.Flags().StringVar(&f.podnet, "podnet", "vxlan", "how packets get to pods of other nodes: vxlan or host-gw")
-	cmd.Flags().StringVar(&f.proxyMode, "proxy-mode", "", "mode of the proxies; empty lets them choose")
-	cmd.Flags().StringArrayVar(&f.manifests, "manifests", nil, "file or folder with Services and EndpointSlices to show instead; repeatable")
+	f.add(cmd.Flags())
 	return cmd
+}
+
+func (f *labFlags) add(set *pflag.FlagSet) {
+	set.IntVar(&f.nodes, "nodes", 2, "number of nodes")
+	set.IntVar(&f.podsPerNode, "pods-per-node", 2, "number of pods on each node")
+	set.StringVar(&f.podnet, "podnet", "vxlan", "how packets get to pods of other nodes: vxlan or host-gw")
+	set.StringVar(&f.proxyMode, "proxy-mode", "", "mode of the proxies; empty lets them choose")
+	set.StringArrayVar(&f.manifests, "manifests", nil, "file or folder with Services and EndpointSlices to show instead; repeatable")
 }
 
 // exitAs ends with a code that is not an error of ours to explain.
@@ -98,6 +103,34 @@ func exitAs(code int, err error) error {
 }
 
 func (f labFlags) run(ctx context.Context, out io.Writer, command []string) error {
+	return f.withPlan(ctx, func(plan demo.Plan, network labNetwork) error {
+		before, err := lab.Stock()
+		if err != nil {
+			return err
+		}
+		result := f.inside(ctx, out, plan, network, func(l *lab.Lab, manifests []string, self string) error {
+			return f.show(ctx, out, l, plan, manifests, self, command)
+		})
+		left, err := lab.LeftAfter(before, 5*time.Second)
+		switch {
+		case err != nil:
+			return errors.Join(result, err)
+		case len(left) > 0:
+			return errors.Join(result, exitError{exitBadNews, fmt.Errorf("lab: left behind: %s", strings.Join(left, ", "))})
+		}
+		fmt.Fprintln(out, "Removed; nothing is left behind: no namespace, interface, process or file.")
+		if ctx.Err() != nil {
+			return exitError{exitCannotTell, errors.New("lab: interrupted")}
+		}
+		if errors.Is(result, demo.ErrUnexpected) {
+			return exitError{exitBadNews, result}
+		}
+		return result
+	})
+}
+
+// withPlan works out what to build.
+func (f labFlags) withPlan(ctx context.Context, do func(demo.Plan, labNetwork) error) error {
 	network, err := newLabNetwork(f.podnet)
 	if err != nil {
 		return err
@@ -107,26 +140,7 @@ func (f labFlags) run(ctx context.Context, out io.Writer, command []string) erro
 		return err
 	}
 	plan.Topology.PodNetwork, plan.Topology.PodMTU = true, network.podMTU()
-	before, err := lab.Stock()
-	if err != nil {
-		return err
-	}
-	result := f.inside(ctx, out, plan, network, command)
-	left, err := lab.LeftAfter(before, 5*time.Second)
-	switch {
-	case err != nil:
-		return errors.Join(result, err)
-	case len(left) > 0:
-		return errors.Join(result, exitError{exitBadNews, fmt.Errorf("lab: left behind: %s", strings.Join(left, ", "))})
-	}
-	fmt.Fprintln(out, "Removed; nothing is left behind: no namespace, interface, process or file.")
-	if ctx.Err() != nil {
-		return exitError{exitCannotTell, errors.New("lab: interrupted")}
-	}
-	if errors.Is(result, demo.ErrUnexpected) {
-		return exitError{exitBadNews, result}
-	}
-	return result
+	return do(plan, network)
 }
 
 // plan is the demo, or a cluster for the Services in the user's files.
@@ -152,8 +166,12 @@ func (f labFlags) plan(ctx context.Context) (demo.Plan, error) {
 	return demo.ForServices(services, f.nodes)
 }
 
-// inside does everything that happens while the lab is up.
-func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, network labNetwork, command []string) error {
+// inside builds the lab with its agents, has use do what it is for, and removes it.
+func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, network labNetwork, use func(l *lab.Lab, manifests []string, self string) error) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("lab: find this program: %w", err)
+	}
 	began := time.Now()
 	l, err := lab.New(plan.Topology)
 	if err != nil {
@@ -162,11 +180,6 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, net
 	defer l.Close()
 	fmt.Fprintf(out, "A cluster in network namespaces, built in %.1f s:\n", time.Since(began).Seconds())
 	plan.Network(out)
-
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("lab: find this program: %w", err)
-	}
 	ready, cancel := context.WithTimeout(ctx, labReadyWithin)
 	defer cancel()
 	began = time.Now()
@@ -182,17 +195,26 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, net
 	if err := f.startProxies(ready, l, self, manifests); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "portolan proxy has programmed every node within %.1f s.\n\n", time.Since(began).Seconds())
+	fmt.Fprintf(out, "portolan proxy has programmed every node within %.1f s.\n", time.Since(began).Seconds())
+	return errors.Join(use(l, manifests, self), l.Close())
+}
+
+// show makes the calls of the plan, walks a packet and runs the user's command.
+func (f labFlags) show(ctx context.Context, out io.Writer, l *lab.Lab, plan demo.Plan, manifests []string, self string, command []string) error {
+	fmt.Fprintln(out)
 	result := plan.Show(ctx, l, out)
 	fmt.Fprintln(out)
 	if w, ok := walkOf(l, plan, self, manifests); ok && ctx.Err() == nil {
-		result = errors.Join(result, w.Show(ctx, out))
+		err := w.Show(ctx, out)
+		if !errors.Is(err, demo.ErrUnexpected) { // the table has said so
+			result = errors.Join(result, err)
+		}
 		fmt.Fprintln(out)
 	}
 	if ctx.Err() == nil && len(command) > 0 {
 		result = errors.Join(result, runCommand(ctx, l, command))
 	}
-	return errors.Join(result, l.Close())
+	return result
 }
 
 // writeManifests returns where the Services are: in the user's files, or in those

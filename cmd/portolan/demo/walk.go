@@ -36,7 +36,8 @@ type Walk struct {
 const linger = 30 * time.Millisecond
 
 // Show sends the packet and prints where it came by, with addresses before and
-// after, next to what the tracer says that each node does.
+// after, next to what the tracer says that each node does. The error is
+// ErrUnexpected when nobody answered.
 func (w Walk) Show(ctx context.Context, out io.Writer) error {
 	seen, outcome, err := w.send()
 	for i := 1; err == nil && i < w.Tries && !w.passesTwo(seen) && ctx.Err() == nil; i++ {
@@ -71,6 +72,9 @@ func (w Walk) Show(ctx context.Context, out io.Writer) error {
 	}
 	table.Flush()
 	fmt.Fprintf(out, "     %v\n", outcome)
+	if outcome.Verdict != lab.Answered {
+		return ErrUnexpected
+	}
 	return nil
 }
 

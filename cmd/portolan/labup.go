@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portolan/cmd/portolan/demo"
+	"portolan/lab"
+)
+
+func newLabUpCommand() *cobra.Command {
+	f := labFlags{}
+	foreground := false
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Build a cluster and keep it until lab down",
+		Long: `Builds the cluster of "lab run" and keeps it up: "lab shell", "lab capture", "lab
+traffic" and "lab walk" work on it, "lab down" removes it. Needs root; "lab run"
+does not.
+
+Exit codes: 0 it is up, 2 it could not be built.`,
+		Example: `  portolan lab up --nodes 3
+  portolan lab walk client default/web
+  portolan lab down`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("lab up: a lab that stays up needs root; \"portolan lab run\" works without")
+			}
+			if foreground {
+				return f.hold(cmd.Context(), cmd.OutOrStdout())
+			}
+			return startHolder(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&foreground, "foreground", false, "stay in front, and remove the lab at the end")
+	return cmd
+}
+
+// hold keeps a lab up until the context ends.
+func (f labFlags) hold(ctx context.Context, out io.Writer) error {
+	if s, err := lab.Find(0); !errors.Is(err, lab.ErrNoLab) {
+		return errors.Join(err, fmt.Errorf("lab up: one is up already, held by process %d: \"portolan lab down\" removes it", s.PID))
+	}
+	return f.withPlan(ctx, func(plan demo.Plan, network labNetwork) error {
+		return f.inside(ctx, out, plan, network, func(l *lab.Lab, manifests []string, _ string) error {
+			absolute := make([]string, len(manifests))
+			for i, m := range manifests {
+				path, err := filepath.Abs(m)
+				if err != nil {
+					return fmt.Errorf("lab: %w", err)
+				}
+				absolute[i] = path
+			}
+			if err := l.Publish(absolute); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, "\nIt stays up: lab shell, lab capture, lab traffic, lab walk; lab down removes it.")
+			<-ctx.Done()
+			return nil
+		})
+	})
+}
+
+// holderWithin bounds how long a lab may take to be up.
+const holderWithin = time.Minute
+
+// startHolder runs this program again as the one that holds the lab, apart from
+// this terminal, and waits until it is up.
+func startHolder(ctx context.Context, out io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("lab up: find this program: %w", err)
+	}
+	said, err := os.CreateTemp("", "portolan-lab-up-*")
+	if err != nil {
+		return fmt.Errorf("lab up: %w", err)
+	}
+	defer os.Remove(said.Name())
+	defer said.Close()
+	cmd := exec.Command(self, append(os.Args[1:], "--foreground")...)
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("lab up: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	deadline := time.After(holderWithin)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		if _, err := lab.Find(cmd.Process.Pid); err == nil {
+			return copyFile(out, said.Name())
+		}
+		select {
+		case err := <-ended:
+			return errors.Join(copyFile(out, said.Name()), fmt.Errorf("lab up: %w", errors.Join(err, errors.New("the lab ended"))))
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), cmd.Process.Signal(syscall.SIGTERM))
+		case <-deadline:
+			return errors.Join(fmt.Errorf("lab up: not up within %v", holderWithin), cmd.Process.Signal(syscall.SIGTERM))
+		case <-pause.C:
+		}
+	}
+}
+
+func copyFile(out io.Writer, path string) error {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+func newLabDownCommand() *cobra.Command {
+	var pid int
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the cluster of lab up",
+		Long: `Ends the process that holds the lab, and with it everything of the lab.
+
+Exit codes: 0 it is gone, 2 none is up.`,
+		Example: `  portolan lab down`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := lab.Find(pid)
+			if err != nil {
+				return err
+			}
+			if err := s.End(); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "Removed.")
+			return nil
+		},
+	}
+	addLabFlag(cmd.Flags(), &pid)
+	return cmd
+}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,17 +19,31 @@ import (
 // fakeTable holds flows; it fails, or takes its time, as it is told.
 type fakeTable struct {
 	flows []conntrack.Flow
-	err   error
 	takes time.Duration
 	asked []conntrack.Filter
+
+	mu  sync.Mutex
+	err error
+}
+
+func (f *fakeTable) fails(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *fakeTable) problem() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 func (f *fakeTable) Flows(ctx context.Context, filter conntrack.Filter) iter.Seq2[conntrack.Flow, error] {
 	return func(yield func(conntrack.Flow, error) bool) {
 		f.asked = append(f.asked, filter)
 		time.Sleep(f.takes)
-		if f.err != nil {
-			yield(conntrack.Flow{}, f.err)
+		if err := f.problem(); err != nil {
+			yield(conntrack.Flow{}, err)
 			return
 		}
 		for _, flow := range slices.Clone(f.flows) {
@@ -122,13 +137,13 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 		b.Written(Written{Snapshot: first})
 		b.settle(time.Second)
 		b.table.flows = []conntrack.Flow{flow(t, "udp 10.96.0.10:53 10.244.1.1:53")}
-		b.table.err = errors.New("no memory")
+		b.table.fails(errors.New("no memory"))
 		b.Written(Written{Snapshot: first.With(first.Node, nil, []service.Name{dns().Name})})
 		b.settle(6 * time.Second) // at 0, 1 and 3 s
 		if len(b.passes) != 4 || b.passes[3].Err == nil {
 			t.Fatalf("after 6 s: %+v", b.passes)
 		}
-		b.table.err = nil
+		b.table.fails(nil)
 		b.settle(2 * time.Second)
 		if len(b.passes) != 5 || !b.passes[4].Full || b.passes[4].Removed != 1 || len(b.table.flows) != 0 {
 			t.Errorf("in the end: %+v, left %v", b.passes[4:], b.table.flows)

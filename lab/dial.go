@@ -81,7 +81,7 @@ func (h *Host) Try(call Call) Outcome {
 	defer cancel()
 	conn, err := h.open(ctx, call)
 	if err != nil {
-		return outcomeOf(err)
+		return OutcomeOf(err)
 	}
 	defer conn.Close()
 	return conn.say(ctx, "?")
@@ -158,12 +158,12 @@ func (c *Conn) say(ctx context.Context, said string) Outcome {
 		// A datagram that a rule of this very host stops fails with EPERM, refused or
 		// dropped alike; which of the two, only the socket's error queue tells.
 		if _, err := c.Write([]byte(said + "\n")); err != nil && !errors.Is(err, syscall.EPERM) {
-			return outcomeOf(c.cause(err))
+			return OutcomeOf(c.cause(err))
 		}
 	}
 	line, err := c.lines.ReadString('\n')
 	if err != nil {
-		return outcomeOf(c.cause(err))
+		return OutcomeOf(c.cause(err))
 	}
 	c.greeted = true
 	pod, seen, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
@@ -195,7 +195,8 @@ func (c *Conn) cause(err error) error {
 	return fmt.Errorf("%w: %w", err, syscall.Errno(pending))
 }
 
-func outcomeOf(err error) Outcome {
+// OutcomeOf is what an error of Open says of the try.
+func OutcomeOf(err error) Outcome {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Outcome{Verdict: Refused, Err: err}

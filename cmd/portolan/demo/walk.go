@@ -144,7 +144,7 @@ func (w Walk) talk(token string) lab.Outcome {
 	defer cancel()
 	c, err := w.From.Open(ctx, lab.Call{Proto: w.Proto, To: w.To})
 	if err != nil {
-		return w.From.Try(lab.Call{Proto: w.Proto, To: w.To, Timeout: patience})
+		return lab.OutcomeOf(err)
 	}
 	defer c.Close()
 	if w.Proto == "tcp" {

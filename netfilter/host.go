@@ -20,6 +20,8 @@ type Host struct {
 	Sets       []*Set
 	Servers    []VirtualServer // of IPVS
 	Accounts   []string        // nfacct object names
+	Listeners  []Listener
+	Conntrack  ConntrackCounts
 	Have       Known
 
 	// Described is true when a person described the host: then what is left
@@ -32,7 +34,7 @@ type Host struct {
 
 // Known tells which parts of a Host were given.
 type Known struct {
-	Interfaces, Routes, Rules, Neighbours, Sysctls, Flows, Sets, Servers bool
+	Interfaces, Routes, Rules, Neighbours, Sysctls, Flows, Sets, Servers, Accounts, Listeners, Conntrack bool
 }
 
 // Interfaced is a network interface with its addresses.

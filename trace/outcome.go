@@ -123,6 +123,7 @@ type Outcome struct {
 	Proto      uint8
 	DNAT       bool
 	Masquerade bool // the source is rewritten, by MASQUERADE or SNAT
+	Mark       uint32
 	Service    string
 	Reason     string
 	Hops       []Hop

@@ -351,7 +351,7 @@ func (r *run) outcome() Outcome {
 	o := Outcome{
 		Share: r.o.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
 		Verdict: r.verdict, Cause: r.cause, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
-		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Hops: r.hops, Steps: r.steps, Out: p.out, ct: r.ct,
+		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Mark: p.mark, Hops: r.hops, Steps: r.steps, Out: p.out, ct: r.ct,
 	}
 	if r.verdict == Unknown || len(conds) > 0 {
 		o.Certain = false

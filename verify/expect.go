@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"portolan/netfilter"
 	"portolan/service"
 )
 
@@ -31,9 +32,13 @@ func (w *world) targets(f service.Family, fe service.Frontend) []target {
 // tried: one of each interface.
 func (w *world) findNodePortAddrs(f service.Family) []netip.Addr {
 	ports := w.in.Services.Node.NodePorts
+	only, limited := w.listedNodePortIPs(f)
 	answers := func(a netip.Addr) bool {
+		if limited && len(ports.Prefixes) == 0 {
+			return slices.Contains(only, a)
+		}
 		if a.IsLoopback() {
-			return f == service.IPv4 && w.localhostNodePorts() && ports.AllowsLocalhost()
+			return f == service.IPv4 && w.mode() == "iptables" && ports.AllowsLocalhost()
 		}
 		return ports.All(f) || slices.ContainsFunc(ports.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
@@ -51,6 +56,26 @@ func (w *world) findNodePortAddrs(f service.Family) []netip.Addr {
 		out = append(out, ip)
 	}
 	return out
+}
+
+// listedNodePortIPs are the addresses at which NodePorts answer in kube-proxy's
+// nftables mode: without nodePortAddresses that is the node's first address, which
+// the table lists. ok is false where the rules are of another kind.
+func (w *world) listedNodePortIPs(f service.Family) (out []netip.Addr, ok bool) {
+	for _, t := range w.host.Tables {
+		if !serviceTable(t) || !t.Serves(netfilter.Family(f)) {
+			continue
+		}
+		if s := t.Set("nodeport-ips"); s != nil {
+			for i := range s.Elements {
+				if a, valid := netip.AddrFromSlice([]byte(s.Elements[i].First)); valid {
+					out = append(out, a)
+				}
+			}
+			return out, true
+		}
+	}
+	return nil, false
 }
 
 // serviceDummy is the interface that ipvs mode puts Service addresses on.

@@ -56,6 +56,25 @@ func (r Report) Worst() (worst Severity, ok bool) {
 	return worst, ok
 }
 
+// once drops findings that say what another one says better: of one code and
+// object the worst stays, and of equals the one with an example.
+func once(list []Finding) []Finding {
+	var out []Finding
+	at := map[groupKey]int{}
+	for _, f := range list {
+		key := groupKey{f.Code, f.Object}
+		i, there := at[key]
+		switch {
+		case !there:
+			at[key] = len(out)
+			out = append(out, f)
+		case f.Severity > out[i].Severity || f.Severity == out[i].Severity && out[i].Trace == nil && f.Trace != nil:
+			out[i] = f
+		}
+	}
+	return out
+}
+
 // sortFindings puts the worst first, then by code and object.
 func sortFindings(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {

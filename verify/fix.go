@@ -1,5 +1,7 @@
 package verify
 
+import "strings"
+
 // fixOf says what to do about a difference in traffic.
 func fixOf(w *world, d difference, f *Finding) string {
 	restart := "have " + w.proxyName() + " write its rules anew: restart it"
@@ -14,9 +16,13 @@ func fixOf(w *world, d difference, f *Finding) string {
 	case ForeignDrop:
 		return "remove " + f.Object + " (" + f.Owner.Name + "), or accept traffic of Services before it: mark 0x4000, and the pod network as source and destination"
 	case AnswerLost:
-		return "set net.bridge.bridge-nf-call-iptables to 1 where pods share a bridge, else look at the route of the answer"
-	case HostStops:
+		return "look at the route of the answer, and at the rules that it meets"
+	case BridgeFilterOff:
+		return bridgeFix(f.Object)
+	case ForwardingOff, LocalnetOff, ReversePath, RouteMissing:
 		return hostFix(f.Object)
+	case ChainLoop:
+		return "take one of the jumps away"
 	case CannotTell:
 		return "give what is missing (see the assumptions), or look at the rule by hand"
 	}
@@ -25,15 +31,13 @@ func fixOf(w *world, d difference, f *Finding) string {
 
 // hostFix says how to make the host let packets pass.
 func hostFix(object string) string {
-	switch object {
-	case "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding":
-		return "sysctl -w " + object + "=1, and a file in /etc/sysctl.d that keeps it"
-	case "route_localnet":
-		return "sysctl -w net.ipv4.conf.all.route_localnet=1, or do without NodePorts on localhost"
-	case "rp_filter":
-		return "set rp_filter to 2 on the interface, or mend the route back"
+	switch {
+	case strings.HasPrefix(object, "rp_filter"):
+		return "set it to 2 (loose), or mend the route back"
+	case strings.HasPrefix(object, "route"):
+		return "add the route, or mend what should add it: the pod network's agent"
 	}
-	return "add the route, or mend what should add it"
+	return "sysctl -w " + object + "=1, and a file in /etc/sysctl.d that keeps it"
 }
 
 func (w *world) proxyName() string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"portolan/dataplane"
 	"portolan/netfilter"
 	"portolan/service"
 	"portolan/trace"
@@ -17,6 +18,20 @@ type Input struct {
 	// Services is nil when nothing is known of them: then only the host is looked
 	// at.
 	Services *service.Snapshot
+	// Nodes are all of the cluster, empty when they are not known.
+	Nodes []Node
+	// Drift is what the proxy would write to make the kernel hold what it wants; for
+	// rules that are not Portolan's it is left empty.
+	Drift []dataplane.Plan
+	// Mark is the bit that has packets masqueraded; 0 stands for 0x4000.
+	Mark uint32
+}
+
+// Node is a node of the cluster: what its peers need to know.
+type Node struct {
+	Name string
+	IPs  []netip.Addr
+	Pods []netip.Prefix
 }
 
 // world is an Input with what checks ask it for.
@@ -26,22 +41,34 @@ type world struct {
 	fib      *netfilter.FIB
 	families []service.Family
 	// ours tells that the chains called KUBE-... are Portolan's.
-	ours  bool
-	proxy Owner // whose Service rules these are, zero if there are none
+	ours    bool
+	proxies []proxy // whose Service rules these are, the likely one first
+	proxy   Owner   // of the first, zero if there are none
+	served  []served
+	report  Report
 
 	endpoints     map[netip.Addr]bool // of all Services
+	winners       map[claim]service.PortName
+	unhooked      map[netfilter.Hook]bool // no Service rules are reached from there
 	common        map[service.Family][]client
 	nodePortAddrs map[service.Family][]netip.Addr
 }
 
-// checks are all of them, in no particular order.
-var checks = []func(*world, *Report){
-	checkTraffic,
+// checks are all of them. What is found by following packets comes first: it says
+// more than what the set-up alone tells.
+var checks = []func(*world) []Finding{
+	checkProxy, checkTraffic, checkStale,
+	checkSplitBrain, checkLeftovers, checkClaims, checkMarks, checkTunnels, checkAccounts,
+	checkForwarding, checkBridges, checkLocalnet, checkIPVS, checkConntrack, checkRanges, checkAddresses, checkPods, checkNodePorts, checkNodeName, checkGateway,
+	checkDrift,
 }
 
 // Verify runs all checks. It takes time in proportion to the rules and to the
 // Services, and uses all processors.
 func Verify(in Input) Report {
+	if in.Mark == 0 {
+		in.Mark = 0x4000
+	}
 	h := in.Tracer.Host()
 	w := &world{in: in, host: h, fib: netfilter.NewFIB(h), ours: writtenByUs(h)}
 	for _, f := range []service.Family{service.IPv4, service.IPv6} {
@@ -49,16 +76,20 @@ func Verify(in Input) Report {
 			w.families = append(w.families, f)
 		}
 	}
-	w.proxy = w.findProxy()
+	w.proxies = w.findProxies()
+	if len(w.proxies) > 0 {
+		w.proxy = w.proxies[0].owner
+	}
+	w.served = w.findServed()
 	if in.Services != nil {
 		w.prepareTraffic()
 	}
-	var r Report
 	for _, check := range checks {
-		check(w, &r)
+		w.report.Findings = append(w.report.Findings, check(w)...)
 	}
-	sortFindings(r.Findings)
-	return r
+	w.report.Findings = once(w.report.Findings)
+	sortFindings(w.report.Findings)
+	return w.report
 }
 
 // prepareTraffic finds what all calls have in common.
@@ -71,42 +102,39 @@ func (w *world) prepareTraffic() {
 			}
 		}
 	}
+	w.winners = w.findWinners()
 	w.common, w.nodePortAddrs = map[service.Family][]client{}, map[service.Family][]netip.Addr{}
 	for _, f := range w.families {
 		w.common[f], w.nodePortAddrs[f] = w.clients(f), w.findNodePortAddrs(f)
 	}
 }
 
-// findProxy tells whose Service rules the host has.
-func (w *world) findProxy() Owner {
-	for _, t := range w.host.Tables {
-		name := strings.TrimPrefix(strings.TrimPrefix(t.Name, "ip6 "), "ip ")
-		switch {
-		case t.Variant == netfilter.Native && name == portolan:
-			return Owner{portolan, "the table is called " + name}
-		case t.Variant == netfilter.Native && name == kubeProxy:
-			return Owner{kubeProxy, "the table is called " + name}
-		case t.Name == netfilter.NAT && t.Chain("KUBE-SERVICES") != nil:
-			return w.ownerOfChain("KUBE-SERVICES")
+// OwnMode is the mode of the rules that Portolan wrote on a host, "iptables" or
+// "nftables", "" where there are none of its.
+func OwnMode(h *netfilter.Host) string {
+	for _, t := range h.Tables {
+		if t.Variant == netfilter.Native && (t.Name == "ip "+portolan || t.Name == "ip6 "+portolan) {
+			return "nftables"
 		}
 	}
-	return Owner{}
+	if writtenByUs(h) {
+		return "iptables"
+	}
+	return ""
 }
 
-// localhostNodePorts tells whether the rules are of a mode in which NodePorts
-// answer on IPv4 loopback: iptables, where chain KUBE-NODEPORTS is.
-func (w *world) localhostNodePorts() bool {
-	return slices.ContainsFunc(w.host.Tables, func(t *netfilter.Table) bool {
-		return t.Name == netfilter.NAT && t.Chain("KUBE-NODEPORTS") != nil
-	})
-}
-
-// writtenByUs tells whether the Service chains are Portolan's: the last rule of
-// filter KUBE-SERVICES bears its layout.
+// writtenByUs tells whether the Service chains are Portolan's: a rule of filter
+// KUBE-SERVICES bears its layout.
 func writtenByUs(h *netfilter.Host) bool {
 	for _, t := range h.Tables {
-		if c := t.Chain("KUBE-SERVICES"); t.Name == netfilter.Filter && c != nil && len(c.Rules) > 0 && strings.HasPrefix(c.Rules[len(c.Rules)-1].Comment(), "portolan layout ") {
-			return true
+		c := t.Chain(chainServices)
+		if t.Name != netfilter.Filter || c == nil {
+			continue
+		}
+		for i := len(c.Rules) - 1; i >= 0; i-- {
+			if strings.HasPrefix(c.Rules[i].Comment(), "portolan layout ") {
+				return true
+			}
 		}
 	}
 	return false

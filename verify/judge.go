@@ -18,6 +18,7 @@ type difference struct {
 	severity Severity
 	actual   string
 	outcome  *trace.Outcome // that shows it
+	step     *trace.Step    // that decides it, nil if none does
 }
 
 // call is one packet with what became of it and what should have.
@@ -57,12 +58,14 @@ func (w *world) judge(c *call) (d difference, ok bool) {
 
 // judgeOutcome looks at one outcome by itself.
 func (w *world) judgeOutcome(c *call, o *trace.Outcome) (d difference, ok bool) {
-	d = difference{severity: Error, outcome: o}
+	d = difference{severity: Error, outcome: o, step: decider(o)}
 	to := netip.AddrPortFrom(o.Dst, o.DstPort)
 	arrives := o.Verdict == trace.Forwarded || o.Verdict == trace.Input || o.Verdict == trace.Output
 	switch {
 	case o.Verdict == trace.Unknown:
 		d.code, d.severity, d.actual = CannotTell, Warning, o.Reason
+	case c.want.Verdict == service.Forward && o.Verdict.Lost() && w.untranslated(c, o):
+		d.code, d.actual = FrontendMissing, "no rule translates "+c.target.to.String()+"; what becomes of it then: "+o.Reason
 	case c.want.Verdict == service.Forward && o.Verdict.Lost():
 		d.code, d.actual = w.lostCode(o), o.Reason
 	case c.want.Verdict == service.Forward && !o.DNAT && !c.want.knows(to):
@@ -81,6 +84,14 @@ func (w *world) judgeOutcome(c *call, o *trace.Outcome) (d difference, ok bool) 
 			d.severity = Warning
 			d.actual += ", who refuses it unless something listens there"
 		}
+	case o.Cause == trace.ByForwarding:
+		d.code, d.actual = ForwardingOff, o.Reason
+	case o.Verdict.Lost() && o.Cause != trace.ByRules:
+		return difference{}, true // the host has no use for the packet either way
+	case o.Verdict == trace.Dropped && c.want.Verdict == service.Reject && w.byOthers(o):
+		d.code, d.actual = RefusalMissing, "no rule of the proxy refuses the packet; what becomes of it then: "+o.Reason
+	case o.Verdict == trace.Rejected && c.want.Verdict == service.Drop && byIPVS(o):
+		return difference{}, true // IPVS cannot but refuse
 	case o.Verdict == trace.Rejected && c.want.Verdict == service.Drop, o.Verdict == trace.Dropped && c.want.Verdict == service.Reject:
 		d.code, d.actual = RefusalDiffers, o.Reason
 	default:
@@ -93,15 +104,77 @@ func (w *world) judgeOutcome(c *call, o *trace.Outcome) (d difference, ok bool) 
 	return d, false
 }
 
+// untranslated tells whether a packet has passed the place where Service rules
+// should have translated it, and was lost later by what is not about its
+// destination.
+func (w *world) untranslated(c *call, o *trace.Outcome) bool {
+	if o.DNAT {
+		return false
+	}
+	s := decider(o)
+	if s == nil {
+		return o.Cause != trace.ByRules && len(o.Hops) > 0 // else the packet never came to a rule
+	}
+	if !w.ownerOfStep(s).isProxy() {
+		return w.behindNAT(s)
+	}
+	// The proxy's own rule for what it does not know, such as other ports of a
+	// cluster IP.
+	proto, _ := netfilter.ProtoByName(string(c.target.fe.Protocol))
+	return !slices.ContainsFunc(w.served, func(x served) bool {
+		return x.proto == proto && x.port == c.target.to.Port() && (!x.addr.IsValid() || x.addr == c.target.to.Addr())
+	})
+}
+
+// behindNAT tells whether a rule runs after destinations were translated.
+func (w *world) behindNAT(s *trace.Step) bool {
+	switch s.Hook {
+	case netfilter.Prerouting:
+		return false
+	case netfilter.Output:
+		return s.Table != netfilter.Raw && s.Table != netfilter.Mangle
+	}
+	return true
+}
+
+// byOthers tells whether somebody else than the proxy stopped a packet.
+func (w *world) byOthers(o *trace.Outcome) bool {
+	s := decider(o)
+	return s != nil && !w.ownerOfStep(s).isProxy()
+}
+
 // lostCode tells who loses a packet that should arrive.
 func (w *world) lostCode(o *trace.Outcome) Code {
-	if o.Cause != trace.ByRules || o.Verdict == trace.Loop {
-		return HostStops
+	switch o.Cause {
+	case trace.ByForwarding:
+		return ForwardingOff
+	case trace.ByLoopback:
+		return LocalnetOff
+	case trace.BySource:
+		return ReversePath
+	case trace.ByRoute:
+		return RouteMissing
 	}
-	if s := decider(o); s != nil && !w.ownerOfStep(s).isProxy() {
+	if o.Verdict == trace.Loop {
+		return ChainLoop
+	}
+	if w.byOthers(o) {
 		return ForeignDrop
 	}
 	return FrontendRefused
+}
+
+// mode is that of the rules in use, "" without any.
+func (w *world) mode() string {
+	if len(w.proxies) == 0 {
+		return ""
+	}
+	return w.proxies[0].mode
+}
+
+// byIPVS tells whether a virtual server decided.
+func byIPVS(o *trace.Outcome) bool {
+	return len(o.Steps) > 0 && o.Steps[len(o.Steps)-1].Table == "ipvs"
 }
 
 // decider is the step that decided a verdict, nil if none did.
@@ -133,7 +206,7 @@ func (w *world) judgeSource(c *call, o *trace.Outcome) (difference, bool) {
 		if self {
 			d.code, d.actual = HairpinBroken, "the endpoint "+o.Dst.String()+" that calls itself sees its own address, and its answer never leaves it"
 		}
-	case !want && o.Masquerade && o.Src != c.flow.Src && c.client.class != service.FromHost:
+	case !want && o.Masquerade && o.Src != c.flow.Src && c.client.class != service.FromHost && !(c.client.away && !w.isNear(o.Dst)):
 		d.code, d.actual = MasqueradeUnwanted, seen+" instead of the client's address"
 	default:
 		return w.judgeAnswer(c, o)
@@ -168,9 +241,13 @@ func (w *world) judgeAnswer(c *call, o *trace.Outcome) (difference, bool) {
 	}
 	d := difference{code: AnswerLost, severity: Error, actual: r.Reason, outcome: o}
 	switch {
+	case !r.Passes && w.bridgedBlind(c.flow.Src, o.Dst):
+		d.code = BridgeFilterOff
 	case !r.Passes:
 	case r.Verdict == trace.Unknown:
 		d.code, d.severity = CannotTell, Warning
+	case r.Verdict.Lost() && len(r.Steps) > 0 && !w.ownerOfStep(&r.Steps[len(r.Steps)-1]).isProxy():
+		d.code, d.step, d.actual = ForeignDrop, &r.Steps[len(r.Steps)-1], "the answer is lost: "+r.Reason
 	case r.Verdict.Lost():
 	case r.Src != c.flow.Dst || r.Dst != c.flow.Src:
 		d.actual = fmt.Sprintf("the answer comes back as %v -> %v, which the client does not know", r.Src, r.Dst)
@@ -178,6 +255,22 @@ func (w *world) judgeAnswer(c *call, o *trace.Outcome) (difference, bool) {
 		return difference{}, true
 	}
 	return d, false
+}
+
+// bridgedBlind tells whether two addresses are on one bridge whose packets
+// netfilter does not see.
+func (w *world) bridgedBlind(a, b netip.Addr) bool {
+	x, y := w.fib.Lookup(netfilter.Question{Dst: a}), w.fib.Lookup(netfilter.Question{Dst: b})
+	bridge, _ := w.host.IsBridge(x.Dev)
+	on, given := w.on(bridgeSysctl(b))
+	return bridge && x.Dev == y.Dev && given && !on
+}
+
+func bridgeSysctl(a netip.Addr) string {
+	if a.Is6() {
+		return "net.bridge.bridge-nf-call-ip6tables"
+	}
+	return "net.bridge.bridge-nf-call-iptables"
 }
 
 // isNear tells whether an address is on this host or on a network of its own

@@ -54,14 +54,11 @@ var interfaceOwners = []struct{ prefix, owner string }{
 // ownerOfStep tells who wrote the rule of a step: by its table, its chain, its
 // comment, the chain it leads to, or the interfaces it names.
 func (w *world) ownerOfStep(s *trace.Step) Owner {
-	if s.Variant == netfilter.Native {
-		_, name, _ := strings.Cut(s.Table, " ")
-		for _, t := range tableOwners {
-			if strings.HasPrefix(name, t.prefix) {
-				return Owner{t.owner, "the table is called " + name}
-			}
-		}
-		return Owner{admin, "no component is known to have a table " + name}
+	switch {
+	case s.Table == "ipvs":
+		return w.ownerOfServers()
+	case s.Variant == netfilter.Native:
+		return w.ownerOfTable(s.Table)
 	}
 	if o := w.ownerOfChain(s.Chain); o.Name != "" {
 		return o
@@ -83,6 +80,17 @@ func (w *world) ownerOfStep(s *trace.Step) Owner {
 		}
 	}
 	return Owner{admin, "the rule is in a built-in chain and bears no component's mark"}
+}
+
+// ownerOfTable tells who made a native table.
+func (w *world) ownerOfTable(table string) Owner {
+	_, name, _ := strings.Cut(table, " ")
+	for _, t := range tableOwners {
+		if strings.HasPrefix(name, t.prefix) {
+			return Owner{t.owner, "the table is called " + name}
+		}
+	}
+	return Owner{admin, "no component is known to have a table " + name}
 }
 
 // ownerOfChain tells who made a chain of iptables, the zero Owner if its name

@@ -13,9 +13,9 @@ import (
 )
 
 // checkTraffic follows every kind of client to every frontend.
-func checkTraffic(w *world, r *Report) {
-	if w.in.Services == nil {
-		return
+func checkTraffic(w *world) []Finding {
+	if w.in.Services == nil || len(w.proxies) == 0 {
+		return nil
 	}
 	work := make(chan *service.Service)
 	var group sync.WaitGroup
@@ -37,7 +37,7 @@ func checkTraffic(w *world, r *Report) {
 	}
 	close(work)
 	group.Wait()
-	found.report(w, r)
+	return found.report(&w.report)
 }
 
 // checkService tries all frontends of one Service.
@@ -46,6 +46,9 @@ func (w *world) checkService(s *service.Service, t *trouble) {
 		for _, pf := range service.Decide(w.in.Services.Node, s, f) {
 			t.ports++
 			for _, fe := range pf.Frontends {
+				if winner, contested := w.winners[claimOf(f, fe)]; contested && winner != pf.Name {
+					continue // another Service answers there, see checkClaims
+				}
 				for _, to := range w.targets(f, fe) {
 					w.checkTarget(f, pf, to, t)
 				}
@@ -67,12 +70,23 @@ func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to targe
 		}
 		t.assume(one.answer.Assumptions)
 		d, ok := w.judge(&one)
+		if !ok && w.mode() == "ipvs" {
+			if other := w.asIPVS(pf, one); !sameWant(other.want, one.want) {
+				if d, ok = w.judge(&other); !ok {
+					one = other
+				}
+			}
+		}
 		row.Cells = append(row.Cells, Cell{Client: c.name, Verdict: verdictText(&one, d, ok), OK: ok, Sure: one.answer.Certain()})
 		if !ok {
 			t.add(w, pf, &one, d)
 		}
 	}
 	t.rows = append(t.rows, row)
+}
+
+func sameWant(a, b expectation) bool {
+	return a.Verdict == b.Verdict && a.Masquerade == b.Masquerade && a.closed == b.closed && slices.EqualFunc(a.Endpoints, b.Endpoints, func(x, y service.Endpoint) bool { return x.Addr == y.Addr })
 }
 
 // callers are all clients of a target: those that every frontend has, one in a

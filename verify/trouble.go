@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"portolan/netfilter"
 	"portolan/service"
 	"portolan/trace"
 )
@@ -34,6 +35,7 @@ type group struct {
 	ports   map[string]bool // Service ports
 	clients map[string]bool // "ClusterIP: pod"
 	shared  bool            // the object is a cause, not a Service port
+	also    []string        // codes of what else is wrong with the Service port
 }
 
 func (t *trouble) assume(list []string) {
@@ -53,19 +55,14 @@ func (t *trouble) assume(list []string) {
 func (t *trouble) add(w *world, pf service.PortFrontends, c *call, d difference) {
 	f := Finding{Code: d.code, Severity: d.severity, Object: pf.Name.String(), Actual: d.actual, Expected: expectedText(c)}
 	f.Owner = w.ownerOf(d.outcome)
-	shared := false
-	switch d.code {
-	case ForeignDrop:
-		s := decider(d.outcome)
-		f.Object, shared = ruleName(s), true
-		f.Expected = "traffic of Services passes"
-	case HostStops:
-		f.Object, shared = hostObject(d.outcome), true
-		f.Expected = "the packet goes on"
-		f.Owner = Owner{admin, "no rule decides this, but the set-up of the host"}
+	if d.step != nil {
+		f.Owner = w.ownerOfStep(d.step)
 	}
-	f.Fix = fixOf(w, d, &f)
-	key := groupKey{d.code, f.Object}
+	shared := w.cause(&f, c, d)
+	if f.Fix == "" {
+		f.Fix = fixOf(w, d, &f)
+	}
+	key := groupKey{f.Code, f.Object}
 	order := c.target.fe.Kind.String() + " " + c.client.name + " " + c.target.to.String() + " " + pf.Name.String()
 	if t.groups == nil {
 		t.groups = map[groupKey]*group{}
@@ -112,22 +109,52 @@ func ruleName(s *trace.Step) string {
 	return fmt.Sprintf("%s %s rule %d", s.Table, s.Chain, s.Rule)
 }
 
-// hostObject names what of the host stops a packet.
-func hostObject(o *trace.Outcome) string {
-	switch o.Cause {
-	case trace.ByForwarding:
-		if o.Dst.Is6() {
-			return "net.ipv6.conf.all.forwarding"
-		}
-		return "net.ipv4.ip_forward"
-	case trace.ByLoopback:
-		return "route_localnet"
-	case trace.BySource:
-		return "rp_filter"
-	case trace.ByRoute:
-		return "route to " + o.Dst.String()
+// cause makes a finding one about what stops the traffic, where that is a thing of
+// its own, and tells whether it is.
+func (w *world) cause(f *Finding, c *call, d difference) bool {
+	o := d.outcome
+	hook := netfilter.Prerouting
+	if c.flow.Local {
+		hook = netfilter.Output
 	}
-	return "chains"
+	switch d.code {
+	case ForeignDrop:
+		f.Object, f.Expected = ruleName(d.step), "traffic of Services passes"
+	case ForwardingOff:
+		f.Object, f.Expected, f.Owner = "net.ipv4.ip_forward", "1", kernelOwner
+		if o.Dst.Is6() {
+			f.Object = "net.ipv6.conf.all.forwarding"
+		}
+	case BridgeFilterOff:
+		f.Object, f.Expected, f.Owner = bridgeSysctl(o.Dst), "1, with the module br_netfilter", kernelOwner
+	case LocalnetOff:
+		f.Object, f.Expected, f.Owner = "net.ipv4.conf.all.route_localnet", "1 while NodePorts answer on 127.0.0.1", kernelOwner
+	case ReversePath:
+		f.Object, f.Expected, f.Owner = "rp_filter of "+o.Hops[0].In, "the route back leaves by the interface that the packet came by", kernelOwner
+	case RouteMissing:
+		f.Object, f.Expected, f.Owner = "route to "+o.Dst.String(), "a route", Owner{}
+		if !o.DNAT {
+			f.Object = "default route" // a local client needs some route before it is translated
+		}
+	case ChainLoop:
+		f.Object, f.Expected = "chains", "no circle"
+	case FrontendMissing, FrontendRefused, MasqueradeMissing, HairpinBroken:
+		if d.code == MasqueradeMissing || d.code == HairpinBroken {
+			hook = netfilter.Postrouting
+		}
+		if on, given := w.on(vsConntrack); hook == netfilter.Postrouting && given && !on && w.mode() == "ipvs" {
+			*f = ipvsConntrackOff()
+			return true
+		}
+		if !w.unhooked[hook] || d.code == FrontendRefused && o.DNAT {
+			return false
+		}
+		m := w.jumpMissing(w.proxies[0], hook)
+		f.Code, f.Object, f.Actual, f.Expected, f.Owner, f.Fix, f.Link = m.Code, m.Object, m.Actual, m.Expected, m.Owner, m.Fix, m.Link
+	default:
+		return false
+	}
+	return true
 }
 
 func (t *trouble) merge(o *trouble) {
@@ -163,13 +190,14 @@ func (t *trouble) merge(o *trouble) {
 const manyPorts = 4
 
 // report turns groups into findings.
-func (t *trouble) report(w *world, r *Report) {
+func (t *trouble) report(r *Report) (out []Finding) {
 	r.Flows, r.Uncertain = r.Flows+t.flows, r.Uncertain+t.uncertain
 	r.Assumptions = append(r.Assumptions, slices.Sorted(maps.Keys(t.assumed))...)
 	slices.SortFunc(t.rows, func(a, b Row) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Frontend, b.Frontend))
 	})
 	r.Rows = t.rows
+	t.keepTelling()
 	byCode := map[Code][]*group{}
 	for _, g := range t.groups {
 		byCode[g.finding.Code] = append(byCode[g.finding.Code], g)
@@ -184,9 +212,38 @@ func (t *trouble) report(w *world, r *Report) {
 		for _, g := range list {
 			f := g.finding
 			f.Actual += " (" + strings.Join(slices.Sorted(maps.Keys(g.clients)), ", ") + ")"
+			if len(g.also) > 0 {
+				slices.Sort(g.also)
+				f.Actual += "; also " + strings.Join(slices.Compact(g.also), ", ")
+			}
 			delete(g.ports, f.Object)
 			f.Affected = slices.Sorted(maps.Keys(g.ports))
-			r.Findings = append(r.Findings, f)
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// rank orders the faults of one Service port, the most telling first: the others
+// may come of it.
+var rank = []Code{
+	FrontendMissing, FrontendRefused, EndpointStale, EndpointMissing, SharesUneven, SourceRangeOpen, RefusalMissing, RefusalDiffers,
+	MasqueradeMissing, HairpinBroken, MasqueradeUnwanted, AffinityMissing, AffinityUnwanted, AnswerLost, CannotTell,
+}
+
+// keepTelling leaves one finding for each Service port, which mentions the others.
+func (t *trouble) keepTelling() {
+	best := map[string]*group{}
+	for _, g := range t.groups {
+		if b := best[g.finding.Object]; !g.shared && (b == nil || slices.Index(rank, g.finding.Code) < slices.Index(rank, b.finding.Code)) {
+			best[g.finding.Object] = g
+		}
+	}
+	for key, g := range t.groups {
+		if b := best[g.finding.Object]; !g.shared && b != g {
+			b.also = append(b.also, string(g.finding.Code))
+			b.finding.Severity = max(b.finding.Severity, g.finding.Severity)
+			delete(t.groups, key)
 		}
 	}
 }

@@ -33,6 +33,11 @@ func compare(ctx context.Context, against string, c config.Config, s *service.Sn
 	if err != nil {
 		return nil, err
 	}
+	return compareTexts(ctx, texts, c, s, families)
+}
+
+// compareTexts is compare for rules as iptables-save prints them.
+func compareTexts(ctx context.Context, texts map[service.Family]string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
 	var out []difference
 	for _, f := range families {
 		text, ok := texts[f]

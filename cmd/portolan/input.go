@@ -41,6 +41,20 @@ func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog
 		}
 		return input{follow, func(apiserver.Note) {}, func() []apiserver.Contact { return nil }}, nil
 	}
+	client, err := connect(c)
+	if err != nil {
+		return input{}, err
+	}
+	source := apiserver.New(client, cluster, apiserver.Options{
+		NodeName: nodeName,
+		PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
+		Log:      log,
+	})
+	return input{source.Watch, source.Tell, source.Contacts}, nil
+}
+
+// connect prepares to ask the API server that the configuration names.
+func connect(c config.Config) (*apiserver.Client, error) {
 	client, err := apiserver.Connect(apiserver.Connection{
 		Kubeconfig:  c.Client.Kubeconfig,
 		Master:      c.Client.Master,
@@ -51,12 +65,7 @@ func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog
 		UserAgent:   "portolan/" + version,
 	})
 	if err != nil {
-		return input{}, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
+		return nil, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
 	}
-	source := apiserver.New(client, cluster, apiserver.Options{
-		NodeName: nodeName,
-		PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
-		Log:      log,
-	})
-	return input{source.Watch, source.Tell, source.Contacts}, nil
+	return client, nil
 }

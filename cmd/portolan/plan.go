@@ -97,10 +97,12 @@ func planAgainst(cmd *cobra.Command, against string, c config.Config, s *service
 	return printDifferences(cmd.OutOrStdout(), list, output)
 }
 
+var bothFamilies = []service.Family{service.IPv4, service.IPv6}
+
 func parseFamilies(text string) ([]service.Family, error) {
 	switch strings.ToLower(text) {
 	case "":
-		return []service.Family{service.IPv4, service.IPv6}, nil
+		return bothFamilies, nil
 	case "ipv4":
 		return []service.Family{service.IPv4}, nil
 	case "ipv6":

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"portolan/config"
+	"portolan/dataplane"
 	"portolan/netfilter"
+	"portolan/netfilter/detect"
 	"portolan/service"
 	"portolan/source/kube"
+	"portolan/source/manifests"
 	"portolan/trace"
 	"portolan/verify"
 )
@@ -70,12 +75,16 @@ func runVerify(cmd *cobra.Command, f verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	services, err := servicesOf(cmd, c, host)
+	services, nodes, err := clusterOf(cmd, c, host, len(f.host.rules) > 0)
 	if err != nil {
 		return err
 	}
 	tracer := trace.New(host, trace.Options{Reply: true, Names: chainNames(services)})
-	report := verify.Verify(verify.Input{Tracer: tracer, Services: services})
+	in := verify.Input{Tracer: tracer, Services: services, Nodes: nodes, Mark: 1 << c.MasqueradeBit}
+	if in.Drift, err = driftOf(cmd.Context(), c, services, host, f.host.rules); err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: rules were not compared line by line:", err)
+	}
+	report := verify.Verify(in)
 	report.Assumptions = append(report.Assumptions, host.Warnings...)
 	if err := printReport(cmd.OutOrStdout(), tracer, report, f); err != nil {
 		return fmt.Errorf("verify: writing the findings: %w", err)
@@ -97,27 +106,68 @@ func verifyExit(r verify.Report) error {
 	return nil
 }
 
-// servicesOf reads what the cluster asks of the host, once.
-func servicesOf(cmd *cobra.Command, c config.Config, host *netfilter.Host) (*service.Snapshot, error) {
+// clusterOf reads what the cluster asks of the host, once, and its Nodes. The Node
+// of a dump is that which has an address of it, unless a name is given.
+func clusterOf(cmd *cobra.Command, c config.Config, host *netfilter.Host, dump bool) (*service.Snapshot, []verify.Node, error) {
 	settings, err := nodeSettings(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	settings.NodePorts.Local = addressesOf(host)
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
+	peers, err := peersOf(cmd.Context(), c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Hostname == "" && dump {
+		settings.NodeName = nameByAddress(peers, settings)
+	}
+	nodes := make([]verify.Node, 0, len(peers))
+	for _, p := range peers {
+		nodes = append(nodes, verify.Node{Name: p.Name, IPs: p.IPs, Pods: p.PodCIDRs})
+	}
 	if len(c.Options.Manifests) > 0 {
 		snapshot, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr())
 		if refused {
-			return nil, errors.New("verify: what was refused may be what a rule is for")
+			return nil, nil, errors.New("verify: what was refused may be what a rule is for")
 		}
-		return snapshot, nil
+		return snapshot, nodes, nil
 	}
-	return snapshotOnce(cmd.Context(), c, settings, slog.New(slog.DiscardHandler))
+	snapshot, err := snapshotOnce(cmd.Context(), c, settings)
+	return snapshot, nodes, err
+}
+
+// peersOf reads the Nodes of the cluster, from manifests or the API server. What is
+// wrong with other documents is said when Services are read.
+func peersOf(ctx context.Context, c config.Config) ([]kube.Peer, error) {
+	if len(c.Options.Manifests) > 0 {
+		cluster := kube.NewCluster(kube.Settings{})
+		manifests.New(c.Options.Manifests, cluster).Load(ctx)
+		return cluster.Peers(), nil
+	}
+	client, err := connect(c)
+	if err != nil {
+		return nil, err
+	}
+	return client.Peers(ctx)
+}
+
+// nameByAddress finds the Node that has an address of the host; else the name stays
+// what it was.
+func nameByAddress(peers []kube.Peer, s kube.Settings) string {
+	for _, p := range peers {
+		for _, a := range p.IPs {
+			if slices.Contains(s.NodePorts.Local, a) {
+				return p.Name
+			}
+		}
+	}
+	return s.NodeName
 }
 
 // snapshotOnce follows an API server until everything is known once.
-func snapshotOnce(ctx context.Context, c config.Config, settings kube.Settings, log *slog.Logger) (*service.Snapshot, error) {
-	source, err := newInput(c, kube.NewCluster(settings), settings.NodeName, log)
+func snapshotOnce(ctx context.Context, c config.Config, settings kube.Settings) (*service.Snapshot, error) {
+	source, err := newInput(c, kube.NewCluster(settings), settings.NodeName, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -144,4 +194,53 @@ func addressesOf(h *netfilter.Host) (out []netip.Addr) {
 		}
 	}
 	return out
+}
+
+// driftOf compares line by line, where the rules are Portolan's: those of the live
+// kernel, or of iptables-save in a dump.
+func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *netfilter.Host, rules []string) ([]dataplane.Plan, error) {
+	mode := config.Mode(verify.OwnMode(host))
+	if mode == "" {
+		return nil, nil
+	}
+	c, err := c.WithMode(mode)
+	if err != nil {
+		return nil, err
+	}
+	var list []difference
+	switch {
+	case len(rules) == 0:
+		list, err = compare(ctx, "kernel", c, s, bothFamilies)
+	case mode == config.IPTables:
+		var texts map[service.Family]string
+		if texts, err = savedRules(rules); err == nil {
+			list, err = compareTexts(ctx, texts, c, s, bothFamilies)
+		}
+	}
+	plans := make([]dataplane.Plan, 0, len(list))
+	for _, d := range list {
+		plans = append(plans, d.plan)
+	}
+	return plans, err
+}
+
+// savedRules are the iptables-save texts of a dump, by family. Of several variants
+// the one with Service rules is taken.
+func savedRules(paths []string) (map[service.Family]string, error) {
+	texts, err := detect.Read(paths...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[service.Family]string{}
+	for _, t := range texts {
+		if detect.KindOf(t.Text) != detect.Save || !strings.Contains(t.Text, "*nat") || !strings.Contains(t.Text, ":KUBE-SERVICES ") {
+			continue
+		}
+		family := service.IPv4
+		if strings.Contains(t.Text, "Generated by ip6tables") {
+			family = service.IPv6
+		}
+		out[family] = t.Text
+	}
+	return out, nil
 }

@@ -9,13 +9,16 @@ import (
 
 	"portolan/netfilter"
 	"portolan/netfilter/conntracklist"
+	"portolan/netfilter/conntrackstat"
 	"portolan/netfilter/hostfile"
 	"portolan/netfilter/iproute"
 	"portolan/netfilter/ipsetsave"
 	"portolan/netfilter/iptsave"
 	"portolan/netfilter/ipvssave"
+	"portolan/netfilter/nfacctlist"
 	"portolan/netfilter/nftjson"
 	"portolan/netfilter/nfttext"
+	"portolan/netfilter/socketlist"
 	"portolan/netfilter/sysctl"
 )
 
@@ -164,6 +167,15 @@ func addState(h *netfilter.Host, t Text, kind Kind) error {
 	case IPVS:
 		d.Servers, err = ipvssave.Parse(t.Name, t.Text)
 		d.Have.Servers = true
+	case Sockets:
+		d.Listeners, err = socketlist.Parse(t.Name, t.Text)
+		d.Have.Listeners = true
+	case ConntrackStat:
+		d.Conntrack, err = conntrackstat.Parse(t.Name, t.Text)
+		d.Have.Conntrack = true
+	case Accounts:
+		d.Accounts, err = nfacctlist.Parse(t.Name, t.Text)
+		d.Have.Accounts = true
 	default:
 		panic("detect: kind " + kind.String())
 	}
@@ -183,6 +195,11 @@ func merge(h, d *netfilter.Host) {
 	h.Flows = append(h.Flows, d.Flows...)
 	h.Sets = append(h.Sets, d.Sets...)
 	h.Servers = append(h.Servers, d.Servers...)
+	h.Accounts = append(h.Accounts, d.Accounts...)
+	h.Listeners = append(h.Listeners, d.Listeners...)
+	h.Conntrack.InsertFailed += d.Conntrack.InsertFailed
+	h.Conntrack.Drop += d.Conntrack.Drop
+	h.Conntrack.EarlyDrop += d.Conntrack.EarlyDrop
 	maps.Copy(h.Sysctls, d.Sysctls)
 	h.Described = h.Described || d.Described
 	a, b := &h.Have, d.Have
@@ -194,4 +211,7 @@ func merge(h, d *netfilter.Host) {
 	a.Flows = a.Flows || b.Flows
 	a.Sets = a.Sets || b.Sets
 	a.Servers = a.Servers || b.Servers
+	a.Accounts = a.Accounts || b.Accounts
+	a.Listeners = a.Listeners || b.Listeners
+	a.Conntrack = a.Conntrack || b.Conntrack
 }

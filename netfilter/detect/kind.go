@@ -29,9 +29,12 @@ const (
 	NFTables // nft list ruleset, or a script for nft -f
 	NFTJSON  // nft -j list ruleset
 	IPVS     // ipvsadm
+	Sockets  // ss -lntu, netstat -lntu
+	ConntrackStat
+	Accounts // nfacct list
 )
 
-var kindNames = [...]string{"nothing", "an unrecognised text", "iptables-save output", "an iptables listing", "ip addr output", "ip route output", "ip rule output", "ip neigh output", "route -n output", "arp -n output", "sysctl output", "a conntrack listing", "ipset save output", "a host description", "an nft ruleset", "an nft ruleset in JSON", "an ipvsadm listing"}
+var kindNames = [...]string{"nothing", "an unrecognised text", "iptables-save output", "an iptables listing", "ip addr output", "ip route output", "ip rule output", "ip neigh output", "route -n output", "arp -n output", "sysctl output", "a conntrack listing", "ipset save output", "a host description", "an nft ruleset", "an nft ruleset in JSON", "an ipvsadm listing", "a list of sockets", "conntrack statistics", "an nfacct listing"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -48,6 +51,9 @@ var signs = []struct {
 	{Save, regexp.MustCompile(`^\*[a-z]+\s*$|^:\S+ \S+|^(\[\d+:\d+\] )?-[ANPIDRFX] \S|^-[46] -[AID]|^(sudo |\$ )*(\S*/)?ip6?tables(-legacy|-nft)? |^-[tFX]\b`)},
 	{IPSet, regexp.MustCompile(`^(ipset )?(create|-N) \S+ \S+:\S+|^(ipset )?create \S+ list:set|^Name: \S+$`)},
 	{Conntrack, regexp.MustCompile(`^(ipv[46] +\d+ +)?[a-z0-9-]+ +\d+ +\d+ .*src=.* src=`)},
+	{Sockets, regexp.MustCompile(`^Netid\s+State|^(tcp|udp)6?\s+(LISTEN|UNCONN|\d+\s+\d+\s+\S+:)|^Active Internet connections`)},
+	{ConntrackStat, regexp.MustCompile(`^cpu=\d+\s.*insert_failed=|^entries\s.*insert_failed`)},
+	{Accounts, regexp.MustCompile(`^\{ pkts = `)},
 	{Rules, regexp.MustCompile(`^\d+:\s+(from|not) `)},
 	{Addresses, regexp.MustCompile(`^\d+: [^:\s]+: <|^\d+: \S+ +inet6? `)},
 	{RouteN, regexp.MustCompile(`^Kernel IP routing table|^Destination\s+Gateway\s+Genmask`)},

@@ -32,7 +32,7 @@ type Options struct {
 // an answer without its rules would be wrong.
 func Read(ctx context.Context, o Options) (*netfilter.Host, error) {
 	h := &netfilter.Host{Sysctls: map[string]string{}}
-	errs := []error{rules(ctx, h), nftables(ctx, h), network(h), sysctls(h), sets(ctx, h), servers(h)}
+	errs := []error{rules(ctx, h), nftables(ctx, h), network(h), sysctls(h), sets(ctx, h), servers(h), sockets(h), counts(h)}
 	if !o.NoFlows {
 		errs = append(errs, flows(ctx, h))
 	}

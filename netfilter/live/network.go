@@ -183,7 +183,8 @@ func neighbours(h *netfilter.Host, names map[int]string) error {
 var sysctlPatterns = []string{
 	"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/*/forwarding", "net/ipv4/conf/*/route_localnet",
 	"net/ipv4/conf/*/rp_filter", "net/ipv4/conf/*/accept_local", "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables",
-	"net/ipv4/vs/*", "net/netfilter/nf_conntrack_tcp_loose", "net/netfilter/nf_conntrack_tcp_be_liberal", "net/ipv4/ip_local_port_range",
+	"net/ipv4/vs/*", "net/netfilter/nf_conntrack_tcp_loose", "net/netfilter/nf_conntrack_tcp_be_liberal", "net/ipv4/ip_local_port_range", "net/ipv4/ip_local_reserved_ports",
+	"net/netfilter/nf_conntrack_count", "net/netfilter/nf_conntrack_max", "net/ipv4/conf/*/arp_ignore",
 }
 
 func sysctls(h *netfilter.Host) error {

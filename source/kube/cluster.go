@@ -22,6 +22,7 @@ type Cluster struct {
 	slices   map[service.Name]map[string]*discovery.EndpointSlice // by Service, then slice name
 	cidrs    map[string]*networking.ServiceCIDR
 	node     *v1.Node
+	peers    map[string]Peer
 	dirty    map[service.Name]bool
 	last     *service.Snapshot
 }
@@ -33,6 +34,7 @@ func NewCluster(settings Settings) *Cluster {
 		services: map[service.Name]*v1.Service{},
 		slices:   map[service.Name]map[string]*discovery.EndpointSlice{},
 		cidrs:    map[string]*networking.ServiceCIDR{},
+		peers:    map[string]Peer{},
 		dirty:    map[service.Name]bool{},
 		last:     &service.Snapshot{},
 	}
@@ -79,15 +81,17 @@ func (c *Cluster) DeleteSlice(slice *discovery.EndpointSlice) {
 	c.dirty[owner] = true
 }
 
-// PutNode tells about a Node; those of another name are ignored.
+// PutNode tells about a Node. Of those of another name only Peers tells.
 func (c *Cluster) PutNode(node *v1.Node) {
+	c.peers[node.Name] = ConvertPeer(node)
 	if node.Name == c.settings.NodeName {
 		c.node = node
 	}
 }
 
-// DeleteNode forgets a Node; those of another name are ignored.
+// DeleteNode forgets a Node.
 func (c *Cluster) DeleteNode(name string) {
+	delete(c.peers, name)
 	if name == c.settings.NodeName {
 		c.node = nil
 	}

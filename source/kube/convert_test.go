@@ -229,6 +229,9 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	if c.Snapshot() != third {
 		t.Error("another Node made a new Snapshot")
 	}
+	if peers := c.Peers(); len(peers) != 1 || peers[0].Name != "b" {
+		t.Errorf("peers %v", peers)
+	}
 	c.PutNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler"}}}})
 	if s := c.Snapshot(); s == third || !s.Node.Leaving || !s.Node.Equal(third.Node) {
 		t.Error("D16 a Node that is to be deleted is not known as leaving")

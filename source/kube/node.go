@@ -55,10 +55,7 @@ func ConvertNode(s Settings, node *v1.Node) service.Node {
 			return t.Key == taintToBeDeleted
 		})
 		out.IPs = append(out.IPs, nodeIPs(node)...)
-		podCIDRs = prefixes(node.Spec.PodCIDRs)
-		if len(podCIDRs) == 0 && node.Spec.PodCIDR != "" {
-			podCIDRs = prefixes([]string{node.Spec.PodCIDR})
-		}
+		podCIDRs = ConvertPeer(node).PodCIDRs
 	}
 	if s.NodePortsPrimary {
 		out.NodePorts.Prefixes = slices.Clip(out.NodePorts.Prefixes)

@@ -1,0 +1,191 @@
+package verify
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"portolan/netfilter"
+)
+
+// served is an address and port that Service rules do something about. Without an
+// address it is a NodePort.
+type served struct {
+	addr  netip.Addr
+	port  uint16
+	proto uint8
+	name  string // of the Service port, "" where the rules do not say it
+	where string // "nat KUBE-SERVICES", "table ip portolan", "ipvs"
+	vip   bool   // the rules say that it is a cluster IP
+}
+
+// proxy is one set of Service rules.
+type proxy struct {
+	owner Owner
+	where string // "nat KUBE-SERVICES (legacy)", "table ip portolan", "ipvs"
+	mode  string // iptables, nftables or ipvs
+	count int    // of addresses and ports served
+}
+
+// The chains of a proxy's layout.
+const (
+	chainServices    = "KUBE-SERVICES"
+	chainNodePorts   = "KUBE-NODEPORTS"
+	chainPostrouting = "KUBE-POSTROUTING"
+)
+
+// findServed lists what Service rules do something about, from rules, maps and
+// virtual servers.
+func (w *world) findServed() (out []served) {
+	for _, t := range w.host.Tables {
+		if t.Variant == netfilter.Native {
+			if serviceTable(t) {
+				out = append(out, servedByMaps(t)...)
+			}
+			continue
+		}
+		for _, name := range []string{chainServices, chainNodePorts, "KUBE-EXTERNAL-SERVICES"} {
+			if c := t.Chain(name); c != nil {
+				out = append(out, servedByChain(t, c)...)
+			}
+		}
+	}
+	for i := range w.host.Servers {
+		if s := &w.host.Servers[i]; s.Mark == 0 {
+			out = append(out, served{addr: s.Addr, port: s.Port, proto: s.Proto, where: "ipvs"})
+		}
+	}
+	return out
+}
+
+// findProxies lists the sets of Service rules, those that serve most first.
+func (w *world) findProxies() (out []proxy) {
+	count := map[string]int{}
+	for _, s := range w.served {
+		count[s.where]++
+	}
+	for _, t := range w.host.Tables {
+		switch {
+		case serviceTable(t):
+			out = append(out, proxy{w.ownerOfTable(t.Name), "table " + t.Name, "nftables", len(servedByMaps(t))})
+		case t.Name == netfilter.NAT && t.Chain(chainServices) != nil && t.Chain(chainNodePorts) != nil:
+			out = append(out, proxy{w.ownerOfChain(chainServices), chainPlace(t, chainServices), "iptables", len(servedByChain(t, t.Chain(chainServices)))})
+		}
+	}
+	if len(w.host.Servers) > 0 {
+		out = append(out, proxy{w.ownerOfServers(), "ipvs", "ipvs", len(w.host.Servers)})
+	}
+	slices.SortStableFunc(out, func(a, b proxy) int { return b.count - a.count })
+	return out
+}
+
+// ownerOfServers tells who made the virtual servers.
+func (w *world) ownerOfServers() Owner {
+	switch {
+	case w.host.Interface("kube-dummy-if") != nil:
+		return Owner{"kube-router", "there is an interface kube-dummy-if"}
+	case w.host.Interface(serviceDummy) != nil:
+		return Owner{kubeProxy, "there is an interface " + serviceDummy}
+	}
+	return Owner{kubeProxy, "virtual servers beside chains called KUBE-*"}
+}
+
+// serviceTable tells whether a native table is a Service proxy's.
+func serviceTable(t *netfilter.Table) bool {
+	_, name, _ := strings.Cut(t.Name, " ")
+	return t.Variant == netfilter.Native && (name == portolan || name == kubeProxy)
+}
+
+// chainPlace names a chain, with the variant if it is known.
+func chainPlace(t *netfilter.Table, chain string) string {
+	text := t.Name + " " + chain
+	if t.Family == netfilter.IPv6 {
+		text = "ip6tables " + text
+	}
+	if t.Variant != netfilter.Unstated {
+		text += " (" + t.Variant.String() + ")"
+	}
+	return text
+}
+
+// servicePort is a Service port as comments begin with it.
+var servicePort = regexp.MustCompile(`^[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(:[a-z0-9][-a-z0-9]*)?`)
+
+// servedByChain reads rules for one address and port, or one port.
+func servedByChain(t *netfilter.Table, c *netfilter.Chain) (out []served) {
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		s := served{where: chainPlace(t, c.Name), name: servicePort.FindString(r.Comment()), vip: strings.HasSuffix(r.Comment(), " cluster IP")}
+		for _, m := range r.Matches {
+			switch m := m.(type) {
+			case netfilter.Address:
+				if m.Side == netfilter.DestinationSide && !m.Not && m.Prefix.IsSingleIP() {
+					s.addr = m.Prefix.Addr()
+				}
+			case netfilter.Protocol:
+				s.proto = m.Number
+			case netfilter.Port:
+				if m.Side == netfilter.DestinationSide && !m.Not && m.Range.First == m.Range.Last {
+					s.port = m.Range.First
+				}
+			}
+		}
+		if s.port != 0 && (s.addr.IsValid() || c.Name == chainNodePorts) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// servedByMaps reads verdict maps by address, protocol and port, or by protocol
+// and port.
+func servedByMaps(t *netfilter.Table) (out []served) {
+	vips := map[netip.Addr]bool{}
+	if s := t.Set("cluster-ips"); s != nil && len(s.Key) == 1 {
+		for i := range s.Elements {
+			if a, ok := netip.AddrFromSlice([]byte(s.Elements[i].First)); ok {
+				vips[a] = true
+			}
+		}
+	}
+	for _, m := range t.Sets {
+		if !m.IsVerdictMap() || len(m.Key) < 2 || len(m.Key) > 3 {
+			continue
+		}
+		for i := range m.Elements {
+			e := &m.Elements[i]
+			if s, ok := keyOf(m.Key, e.First); ok && e.First == e.Last {
+				s.where, s.name, s.vip = "table "+t.Name, servicePort.FindString(e.Comment), vips[s.addr]
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// keyOf reads a key of an address, a protocol and a port.
+func keyOf(parts []netfilter.Part, key string) (s served, ok bool) {
+	if n, _ := netfilter.Width(parts); n != len(key) {
+		return s, false
+	}
+	at := 0
+	for i, p := range parts {
+		value := []byte(key[at : at+int(p.Bytes)])
+		at += int(p.Bytes)
+		switch {
+		case len(parts) == 3 && i == 0:
+			if s.addr, ok = netip.AddrFromSlice(value); !ok {
+				return s, false
+			}
+		case len(value) == 1:
+			s.proto = value[0]
+		case len(value) == 2:
+			s.port = binary.BigEndian.Uint16(value)
+		default:
+			return s, false
+		}
+	}
+	return s, s.port != 0 && s.proto != 0
+}

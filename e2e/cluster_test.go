@@ -34,6 +34,7 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 	if p, is := b.(portolan); is && p.variant != lab.HostVariant && !p.variant.Available() {
 		t.Skipf("no iptables of variant %s on this machine", p.variant)
 	}
+	s.topology.PodNetwork = s.podnet != ""
 	l, err := lab.New(s.topology)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,14 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 	for i, n := range l.Nodes() {
 		log := &logBuffer{}
 		c.logs[n.Name] = log
-		starting.Go(func() { stops[i], errs[i] = b.Start(t.Context(), n, c.dir, s.args, log) })
+		starting.Go(func() {
+			if s.podnet != "" {
+				if errs[i] = startPodNet(t, n, s.podnet, c.dir, log); errs[i] != nil {
+					return
+				}
+			}
+			stops[i], errs[i] = b.Start(t.Context(), n, c.dir, s.args, log)
+		})
 	}
 	starting.Wait()
 	for i, n := range l.Nodes() {
@@ -57,6 +65,11 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 			t.Fatalf("start %s: %v", b.Name(), errs[i])
 		}
 		c.stops[n.Name] = stops[i]
+	}
+	if s.podnet != "" {
+		if err := l.Settle(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return c
 }
@@ -203,6 +216,9 @@ func (c *cluster) seen(f flow, o lab.Outcome) (netip.Addr, error) {
 		entry := c.entry(f)
 		if pod.Node == entry {
 			return bridge(entry), nil
+		}
+		if c.scenario.podnet == "vxlan" {
+			return bridge(entry).Prev(), nil // of the vxlan device
 		}
 		return entry.Addr(family), nil
 	}

@@ -25,31 +25,51 @@ func TestFlows(t *testing.T) {
 		for _, b := range backends {
 			t.Run(s.name+"/"+b.Name(), func(t *testing.T) {
 				t.Parallel()
-				c := newCluster(t, b, s)
-				ran := 0
-				var paper *offline
-				for _, f := range s.flows {
-					if f.only != "" && f.only != b.mode {
-						continue
-					}
-					ran++
-					var err error
-					if f.proto == "sctp" { // kernels without it have its rules, but no packets
-						if paper == nil {
-							paper = c.onPaper(b)
-						}
-						_, err = paper.check(f)
-					} else {
-						err = c.check(f)
-					}
-					if err != nil {
-						t.Errorf("%s\n\t%v", f.line, err)
-					}
-				}
-				c.count("flows", ran)
+				newCluster(t, b, s).flows("flows")
 			})
 		}
 	}
+}
+
+// TestFlowsAcrossPodNetworks runs them with endpoints of other nodes behind a pod
+// network of ours, over vxlan and by plain routes in turn.
+func TestFlowsAcrossPodNetworks(t *testing.T) {
+	t.Parallel()
+	for i, s := range readScenarios(t) {
+		for j, b := range backends {
+			s.podnet = []string{"vxlan", "host-gw"}[(i+j)%2]
+			t.Run(s.name+"/"+b.Name()+"/"+s.podnet, func(t *testing.T) {
+				t.Parallel()
+				newCluster(t, b, s).flows("podnet flows")
+			})
+		}
+	}
+}
+
+// flows checks all flows of the scenario that are for the backend's mode.
+func (c *cluster) flows(group string) {
+	b := c.backend.(portolan)
+	ran := 0
+	var paper *offline
+	for _, f := range c.scenario.flows {
+		if f.only != "" && f.only != b.mode {
+			continue
+		}
+		ran++
+		var err error
+		if f.proto == "sctp" { // kernels without it have its rules, but no packets
+			if paper == nil {
+				paper = c.onPaper(b)
+			}
+			_, err = paper.check(f)
+		} else {
+			err = c.check(f)
+		}
+		if err != nil {
+			c.t.Errorf("%s\n\t%v", f.line, err)
+		}
+	}
+	c.count(group, ran)
 }
 
 // check tries a flow until it is sure of the verdict, the set of endpoints and the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -43,6 +44,42 @@ spec: {podCIDRs: [10.244.%[1]d.0/24, "fd00:244:%[1]d::/64"]}
 status: {addresses: [{type: InternalIP, address: 192.0.2.1%[1]d}]}
 `
 
+// podNetAnnotations are those of node number i.
+func podNetAnnotations(backend string, i int, n lab.NodeSpec) string {
+	v4, v6 := "null", "null"
+	if backend == "vxlan" {
+		v4, v6 = fmt.Sprintf(`{"VNI":1,"VtepMAC":"02:00:00:00:04:0%d"}`, i), fmt.Sprintf(`{"VNI":1,"VtepMAC":"02:00:00:00:06:0%d"}`, i)
+	}
+	text := "  annotations:\n"
+	for _, pair := range [][2]string{{"backend-type", backend}, {"backend-data", v4}, {"backend-v6-data", v6}, {"kube-subnet-manager", "true"}, {"public-ip", n.Addrs[0].String()}, {"public-ipv6", n.Addrs[1].String()}} {
+		text += fmt.Sprintf("    flannel.alpha.coreos.com/%s: '%s'\n", pair[0], pair[1])
+	}
+	return text
+}
+
+// podNetConf is a net-conf.json for the lab.
+func podNetConf(backend string) string {
+	return fmt.Sprintf(`{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/32","Backend":{"Type":%q}}`, backend)
+}
+
+// startPodNet runs the agent of a node until the lab closes, and waits until it is
+// ready.
+func startPodNet(t *testing.T, n *lab.Node, backend, manifests string, log io.Writer) error {
+	conf := filepath.Join(t.TempDir(), "net-conf.json")
+	if err := os.WriteFile(conf, []byte(podNetConf(backend)), 0o644); err != nil {
+		return err
+	}
+	cmd := n.Command(context.WithoutCancel(t.Context()), lab.HostVariant, binary, "podnet", "--manifests", manifests, "--net-config-path", conf,
+		"--hostname-override", n.Name, "--iptables-forward-rules=false", "--subnet-file", "", "--healthz-ip", "127.0.0.1", "--healthz-port", "8081")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	defer cancel()
+	return n.AwaitOK(ctx, "http://127.0.0.1:8081/readyz", cmd.Done())
+}
+
 func newPodNet(t *testing.T, nodes int) *podNet {
 	t.Helper()
 	top := lab.Numbered(nodes, 2, 8080)
@@ -70,8 +107,7 @@ func (p *podNet) configure(backend string, nodes ...int) {
 		}
 		fmt.Fprintf(&text, podNetNode, i, v4, v6, backend)
 	}
-	conf := fmt.Sprintf(`{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/32","Backend":{"Type":%q}}`, backend)
-	for name, text := range map[string]string{"net-conf.json": conf, "nodes.yaml": text.String()} {
+	for name, text := range map[string]string{"net-conf.json": podNetConf(backend), "nodes.yaml": text.String()} {
 		next := filepath.Join(p.dir, "."+name)
 		if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
 			p.t.Fatal(err)

@@ -23,6 +23,7 @@ type scenario struct {
 	manifests []byte
 	args      []string
 	flows     []flow
+	podnet    string // backend of the pod network; empty for the lab's plain routes
 }
 
 // flow is one line of a flow table.
@@ -210,8 +211,12 @@ func parseFlow(line string) (flow, error) {
 // nodeManifests are the Node objects of the scenario.
 func (s *scenario) nodeManifests() []byte {
 	var b strings.Builder
-	for _, n := range s.topology.Nodes {
-		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n  labels:\n    kubernetes.io/hostname: %s\n", n.Name, n.Name)
+	for i, n := range s.topology.Nodes {
+		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: %s\n", n.Name)
+		if s.podnet != "" {
+			b.WriteString(podNetAnnotations(s.podnet, i+1, n))
+		}
+		fmt.Fprintf(&b, "  labels:\n    kubernetes.io/hostname: %s\n", n.Name)
 		if zone := s.zones[n.Name]; zone != "" {
 			fmt.Fprintf(&b, "    topology.kubernetes.io/zone: %s\n", zone)
 		}

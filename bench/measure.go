@@ -22,6 +22,7 @@ const (
 	changeSync               // from the change known to the last commit, by the product\'s word, mean of spaced ones
 	changeCPU                // process and children, a spaced change
 	memory                   // peak of the process and of its biggest child
+	ownMemory                // peak of the process alone
 	restart                  // exec to done, nothing changed
 	restartWrites            // to the kernel meanwhile
 	idleCPU                  // per second
@@ -36,7 +37,7 @@ func (r row) unit() string {
 		return "s"
 	case spaced, backToBack, backToBack10, changeSync, changeCPU:
 		return "ms"
-	case memory:
+	case memory, ownMemory:
 		return "MiB"
 	case idleCPU:
 		return "ms/s"
@@ -50,6 +51,7 @@ func (r row) String() string {
 	return [rows]string{
 		"first full sync", "exec to the last ClusterIP", "change to traffic, spaced", "change to traffic, back to back",
 		"the same, minSyncPeriod 10 ms", "sync of a change alone", "CPU a change, process + children", "peak memory, process + child",
+		"peak memory, process alone",
 		"restart, nothing changed", "kernel writes at that restart", "idle: CPU", "idle: kernel writes",
 	}[r]
 }
@@ -122,7 +124,9 @@ func (m *measurement) cold(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.got.add(memory, float64(peakMemory(m.running.pid())+peak)/(1<<20))
+	own := peakMemory(m.running.pid())
+	m.got.add(memory, float64(own+peak)/(1<<20))
+	m.got.add(ownMemory, float64(own)/(1<<20))
 	return nil
 }
 

@@ -126,6 +126,8 @@ var goals = map[key]string{
 	{10000, nftables, backToBack}: "100x",
 	{10000, nftables, changeCPU}:  "100x",
 	{10000, nftables, memory}:     "5x",
+	{10000, nftables, ownMemory}:  "2x",
+	{10000, legacy, ownMemory}:    "2x",
 	{5000, legacy, firstSync}:     "1.2x",
 	{10000, legacy, firstSync}:    "1.5x",
 	{5000, legacy, spaced}:        "1.2x",

@@ -98,14 +98,18 @@ func TestProgrammed(t *testing.T) {
 func TestPages(t *testing.T) {
 	var failures agent.Journal
 	failures.Note(time.Unix(10, 0), agent.News{Object: "ns/web", Family: service.IPv4, Reason: agent.ServiceRefused, Message: "no such match"})
+	verbosity := 0
+	var verbose *http.ServeMux
+	setVerbosity := func(v int) error { verbosity = v; return nil }
 	for _, profiling := range []bool{false, true} {
-		mux, err := New(Options{Mode: NFTables}).NewMux(Pages{Mode: NFTables, Configz: map[string]any{"a": map[string]int{"b": 1}}, Profiling: profiling, Failures: &failures})
+		mux, err := New(Options{Mode: NFTables}).NewMux(Pages{Mode: NFTables, Configz: map[string]any{"a": map[string]int{"b": 1}}, Profiling: profiling, Failures: &failures,
+			Flags: []Flag{{"bind-address", "0.0.0.0"}, {"v", "2"}}, Version: "v1", SetVerbosity: setVerbosity})
 		if err != nil {
 			t.Fatal(err)
 		}
 		profile := 404
 		if profiling {
-			profile = 200
+			profile, verbose = 200, mux
 		}
 		for _, tt := range []struct {
 			path, contentType, body string
@@ -114,9 +118,12 @@ func TestPages(t *testing.T) {
 			{"/healthz", "text/plain", "ok", 200},
 			{"/proxyMode", "text/plain", "nftables", 200},
 			{"/configz", "application/json", `{"a":{"b":1}}`, 200},
+			{"/flagz", "text/plain", "\nportolan flagz\nFor people to read; programs find the same in /configz and /metrics.\nbind-address: 0.0.0.0\nv: 2\n", 200},
+			{"/statusz", "text/plain", "", 200},
 			{"/debug/failures", "application/json", `{"apiVersion":"portolan.io/v1","failures":[{"object":"ns/web","family":"IPv4","reason":"ServiceRefused",` +
 				`"message":"no such match","count":1,"first":"1970-01-01T00:00:10Z","last":"1970-01-01T00:00:10Z"}],"forgotten":0}`, 200},
 			{"/metrics", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "", 200},
+			{"/metrics/slis", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "", 200},
 			{"/debug/pprof/", "text/", "", profile},
 			{"/debug/pprof/cmdline", "text/", "", profile},
 			{"/", "text/plain", "404 page not found\n", 404},
@@ -128,10 +135,35 @@ func TestPages(t *testing.T) {
 			if w.Code != tt.code || !strings.HasPrefix(w.Header().Get("Content-Type"), tt.contentType) || tt.body != "" && w.Body.String() != tt.body {
 				t.Errorf("profiling %t, %s: %d %v %.80q", profiling, tt.path, w.Code, w.Header(), w.Body)
 			}
+			if tt.path == "/metrics/slis" {
+				for _, line := range []string{`kubernetes_healthcheck{name="ping",type="healthz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 1`, "process_start_time_seconds "} {
+					if !strings.Contains(w.Body.String(), "\n"+line) {
+						t.Errorf("no %s in\n%s", line, w.Body)
+					}
+				}
+			}
+			if tt.path == "/statusz" && !strings.Contains(w.Body.String(), "Up: 0 hr 00 min") {
+				t.Errorf("statusz: %s", w.Body)
+			}
 			if tt.path == "/metrics" && (w.Header().Get("Process-Start-Time-Unix") == "" || !strings.Contains(w.Body.String(), `portolan_proxy_mode{mode="nftables"} 1`)) {
 				t.Errorf("%v", w.Header())
 			}
 		}
+	}
+	for method, want := range map[string]int{http.MethodGet: 406, http.MethodPost: 406, http.MethodPut: 200} {
+		w := httptest.NewRecorder()
+		verbose.ServeHTTP(w, httptest.NewRequest(method, "/debug/flags/v", strings.NewReader("4")))
+		if w.Code != want {
+			t.Errorf("%s of the verbosity: %d %s", method, w.Code, w.Body)
+		}
+	}
+	if verbosity != 4 {
+		t.Errorf("the verbosity is %d", verbosity)
+	}
+	w := httptest.NewRecorder()
+	verbose.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("much")))
+	if w.Code != 400 || verbosity != 4 {
+		t.Errorf("a verbosity that is no number: %d, and it is %d", w.Code, verbosity)
 	}
 	if _, err := New(Options{}).NewMux(Pages{Configz: map[string]any{"a": json.RawMessage("{")}}); err == nil {
 		t.Error("what cannot be shown is shown")

@@ -1,7 +1,8 @@
 package main
 
 import (
-	"portolan/agent"
+	"github.com/spf13/pflag"
+
 	backend "portolan/backend/iptables"
 	"portolan/config"
 	"portolan/kernel/iptables"
@@ -22,12 +23,15 @@ func newMetrics(c config.Config, families []service.Family) *metrics.Metrics {
 }
 
 // pagesOf is what the metrics server says about the configuration: kube-proxy's
-// part as kube-proxy does, and our own.
-func pagesOf(c config.Config, failures *agent.Journal) metrics.Pages {
+// part as kube-proxy does, and our own; and about the command line.
+func pagesOf(c config.Config, set *pflag.FlagSet) metrics.Pages {
+	var flags []metrics.Flag
+	set.VisitAll(func(f *pflag.Flag) { flags = append(flags, metrics.Flag{Name: f.Name, Value: f.Value.String()}) })
 	return metrics.Pages{
 		Mode:      string(c.Mode),
 		Configz:   map[string]any{"kubeproxy.config.k8s.io": c.Written(), "portolan.io": c.Options},
 		Profiling: c.Profiling,
-		Failures:  failures,
+		Flags:     flags,
+		Version:   version,
 	}
 }

@@ -68,7 +68,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	log, err := newLog(c.Logging, cmd.ErrOrStderr())
+	log, setVerbosity, err := newLog(c.Logging, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,9 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return runProxy(cmd.Context(), c, settings, log)
+	pages := pagesOf(c, cmd.Flags())
+	pages.SetVerbosity = setVerbosity
+	return runProxy(cmd.Context(), c, settings, pages, log)
 }
 
 var errNoIPVS = errors.New("this version has no ipvs mode; iptables and nftables are there")

@@ -8,6 +8,7 @@ import (
 	"portolan/agent"
 	"portolan/config"
 	"portolan/healthcheck"
+	"portolan/metrics"
 	"portolan/service"
 	"portolan/source/kube"
 )
@@ -19,7 +20,7 @@ const (
 
 // runProxy works until ctx ends, which is no error: rules stay in place. While it
 // ends, the servers answer until nothing is written any more.
-func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log *slog.Logger) error {
+func runProxy(ctx context.Context, c config.Config, settings kube.Settings, shown metrics.Pages, log *slog.Logger) error {
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	cluster := kube.NewCluster(settings)
 	source, err := newInput(c, cluster, settings.NodeName, log)
@@ -53,7 +54,8 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, log 
 	report.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	report.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
 	report.counts.Watch(a)
-	pages, err := report.counts.NewMux(pagesOf(c, a.Journal()))
+	shown.Failures = a.Journal()
+	pages, err := report.counts.NewMux(shown)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,21 @@ func TestPodNetwork(t *testing.T) {
 		}
 		return up && now.Annotations["flannel.alpha.coreos.com/public-ip"] == "192.0.2.11" && strings.HasPrefix(now.Annotations["flannel.alpha.coreos.com/backend-data"], `{"VNI":1,"VtepMAC":"`)
 	})
+	for _, f := range []struct{ annotation, show, mac string }{
+		{"backend-v6-data", "ip -6 neigh show dev flannel-v6.1", "02:66:00:00:00:02"},
+		{"backend-data", "ip neigh show dev flannel.1", "02:44:00:00:00:02"},
+	} { // one family after the other
+		patch := map[string]any{"metadata": map[string]any{"annotations": map[string]string{"flannel.alpha.coreos.com/" + f.annotation: `{"VNI":1,"VtepMAC":"` + f.mac + `"}`}}}
+		w.call("PATCH", nodesPath+"/node2", patch, nil)
+		words := strings.Fields(f.show)
+		w.await(f.annotation+" is followed", func() bool {
+			out, err := w.Node("node1").Command(t.Context(), lab.HostVariant, words[0], words[1:]...).CombinedOutput()
+			return err == nil && strings.Contains(string(out), "lladdr "+f.mac+" PERMANENT")
+		})
+		if err := w.Settle(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	routes := func(want bool) func() bool {
 		return func() bool {
 			out, err := w.Node("node1").Command(t.Context(), lab.HostVariant, "ip", "route").CombinedOutput()

@@ -17,7 +17,7 @@ import (
 
 // inNamespace moves the test to a network namespace of its own with the
 // external interface eth0, 172.22.7.89/20. The thread ends with it.
-func inNamespace(t *testing.T) {
+func inNamespace(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root to make a network namespace")
@@ -57,7 +57,7 @@ type cluster struct {
 	nodes  []podnet.Node
 }
 
-func newCluster(t *testing.T, conf string, peers int) *cluster {
+func newCluster(t testing.TB, conf string, peers int) *cluster {
 	t.Helper()
 	c, err := podnet.ParseConfig([]byte(conf))
 	if err != nil {
@@ -96,7 +96,7 @@ func (w *cluster) peer(i, version int) podnet.Node {
 }
 
 // set asks a Sync for what the topology of the family needs, for the peers too.
-func (w *cluster) set(t *testing.T, s *dataplane.Sync, f podnet.Family) podnet.Topology {
+func (w *cluster) set(t testing.TB, s *dataplane.Sync, f podnet.Family) podnet.Topology {
 	t.Helper()
 	top, problems, err := podnet.Resolve(w.config, w.names, w.self, w.own, w.nodes, f)
 	if err != nil || len(problems) > 0 {
@@ -109,7 +109,7 @@ func (w *cluster) set(t *testing.T, s *dataplane.Sync, f podnet.Family) podnet.T
 	return top
 }
 
-func (w *cluster) open(t *testing.T, f podnet.Family) *Network {
+func (w *cluster) open(t testing.TB, f podnet.Family) *Network {
 	t.Helper()
 	n, err := Open(f, w.config.NetworkOf(f), "eth0")
 	if err != nil {
@@ -124,7 +124,7 @@ const (
 	hostGWConf = `{"Network":"10.244.0.0/14","IPv6Network":"fd00:244::/32","EnableIPv6":true,"Backend":{"Type":"host-gw"}}`
 )
 
-func sync(t *testing.T, s *dataplane.Sync) dataplane.Report {
+func sync(t testing.TB, s *dataplane.Sync) dataplane.Report {
 	t.Helper()
 	r, err := s.Reconcile(t.Context())
 	if err != nil {

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"portolan/lab"
+)
+
+// kubeadmConfig is config.conf of kubeadm's ConfigMap kube-proxy.
+const kubeadmConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+bindAddress: 0.0.0.0
+bindAddressHardFail: false
+clientConnection:
+  acceptContentTypes: ""
+  burst: 0
+  contentType: ""
+  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
+  qps: 0
+clusterCIDR: 10.244.0.0/16
+configSyncPeriod: 0s
+conntrack:
+  maxPerCore: null
+  min: null
+  tcpBeLiberal: false
+  tcpCloseWaitTimeout: null
+  tcpEstablishedTimeout: null
+  udpStreamTimeout: 0s
+  udpTimeout: 0s
+detectLocal: {bridgeInterface: "", interfaceNamePrefix: ""}
+detectLocalMode: ""
+enableProfiling: false
+healthzBindAddress: ""
+hostnameOverride: ""
+iptables: {localhostNodePorts: null, masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
+ipvs: {excludeCIDRs: null, minSyncPeriod: 0s, scheduler: "", strictARP: false, syncPeriod: 0s, tcpFinTimeout: 0s, tcpTimeout: 0s, udpTimeout: 0s}
+kind: KubeProxyConfiguration
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
+metricsBindAddress: ""
+mode: ""
+nftables: {masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
+nodePortAddresses: null
+oomScoreAdj: null
+portRange: ""
+showHiddenMetricsForVersion: ""
+winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
+`
+
+// kubeadm's DaemonSet with another image: the program is called kube-proxy, and has
+// the arguments and the files of kubeadm where they always are.
+func TestKubeadm(t *testing.T) {
+	w := newWorld(t)
+	w.web()
+	kubeconfig, err := w.server.Kubeconfig(peerToken) // the rights are kube-proxy's, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	access, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := t.TempDir()
+	for name, text := range map[string]string{"config.conf": kubeadmConfig, "kubeconfig.conf": string(access)} {
+		if err := os.WriteFile(filepath.Join(image, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(binary, filepath.Join(image, "kube-proxy")); err != nil {
+		t.Fatal(err)
+	}
+	// A mount namespace of its own has the files where the pod has them.
+	script := `mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/kube-proxy && mount --bind ` + image + ` /var/lib/kube-proxy &&
+		exec ` + image + `/kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=node1`
+	p := &proxy{cmd: w.node.Command(context.WithoutCancel(t.Context()), lab.HostVariant, "unshare", "--mount", "sh", "-c", script),
+		log: &logBuffer{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.stop()
+		if t.Failed() {
+			t.Logf("it said:\n%s", p.log.tail(60))
+		}
+	})
+	p.healthy()
+	w.answers(webIP, "a")
+	p.becomes(http.StatusOK)
+	w.call("PUT", slicesPath+"/web-1", w.slice("web", "b"), nil)
+	w.answers(webIP, "b")
+	w.event("Node", "node1", "Starting")
+}

@@ -274,8 +274,8 @@ func (o *offline) check(f flow) (ways int, err error) {
 		got[a.pod].Add(got[a.pod], share)
 	}
 	for _, pod := range f.pods {
-		if equal := big.NewRat(1, int64(len(f.pods))); got[pod] == nil || got[pod].Cmp(equal) != 0 {
-			return 0, fmt.Errorf("%s gets %v of all, want %v", pod, got[pod], equal)
+		if want := f.share(pod); got[pod] == nil || got[pod].Cmp(want) != 0 {
+			return 0, fmt.Errorf("%s gets %v of all, want %v", pod, got[pod], want)
 		}
 	}
 	if len(got) != len(f.pods) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/big"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -35,7 +36,8 @@ type flow struct {
 	to      netip.AddrPort
 	verdict lab.Verdict
 	pods    []string
-	sticky  bool // all tries reach the same pod
+	parts   map[string]int // of all connections, by pod
+	sticky  bool           // all tries reach the same pod
 	seen    string
 	only    string // proxy mode in which the line holds; empty for all
 }
@@ -201,11 +203,37 @@ func parseFlow(line string) (flow, error) {
 		if inner, sticky := strings.CutPrefix(pods, "one("); sticky {
 			f.sticky, pods = true, strings.TrimSuffix(inner, ")")
 		}
-		f.pods = strings.Split(pods, ",")
+		return f, f.parsePods(pods)
 	default:
 		return f, fmt.Errorf("unknown verdict, or not what it needs")
 	}
 	return f, nil
+}
+
+// parsePods reads "a*3,b": who answers, and how often beside the others.
+func (f *flow) parsePods(text string) error {
+	f.parts = map[string]int{}
+	for word := range strings.SplitSeq(text, ",") {
+		pod, number, weighted := strings.Cut(word, "*")
+		part := 1
+		if weighted {
+			var err error
+			if part, err = strconv.Atoi(number); err != nil || part < 1 {
+				return fmt.Errorf("%q is not POD*PARTS", word)
+			}
+		}
+		f.pods, f.parts[pod] = append(f.pods, pod), part
+	}
+	return nil
+}
+
+// share is a pod's part of all connections.
+func (f *flow) share(pod string) *big.Rat {
+	all := 0
+	for _, part := range f.parts {
+		all += part
+	}
+	return big.NewRat(int64(f.parts[pod]), int64(max(all, 1)))
 }
 
 // nodeManifests are the Node objects of the scenario.
@@ -238,6 +266,7 @@ func TestScenarioLines(t *testing.T) {
 		"client tcp 10.96.0.10:80 -> answered a,b kept",
 		"client@192.0.2.201 udp [fd00:96::10]:53 -> answered one(a,b) 10.244.1.1",
 		"node1 tcp 127.0.0.1:30080 -> refused",
+		"node1 tcp 10.96.0.10:80 -> answered a*3,b kept",
 	} {
 		if _, err := parseFlow(line); err != nil {
 			t.Errorf("%q: %v", line, err)
@@ -250,6 +279,7 @@ func TestScenarioLines(t *testing.T) {
 		"client tcp 10.96.0.10:80 -> answered a",
 		"client tcp 10.96.0.10:80 -> refused a kept",
 		"client tcp 10.96.0.10:80 -> ignored",
+		"client tcp 10.96.0.10:80 -> answered a*0 kept",
 		"client@x tcp 10.96.0.10:80 -> refused",
 	} {
 		if _, err := parseFlow(line); err == nil {

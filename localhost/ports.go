@@ -26,15 +26,17 @@ func (p Port) family() service.Family { return service.FamilyOf(p.Addr.Addr()) }
 
 // Target is who answers at a Port.
 type Target struct {
-	Name      service.PortName
-	Endpoints []netip.AddrPort // at least one
+	Name service.PortName
+	// Endpoints are at least one, each as often as its weight (service.Slots).
+	Endpoints []netip.AddrPort
+	Algorithm service.Algorithm
 	// Affinity is how long all that comes to the Port stays with one endpoint after
 	// its last new connection; 0 for none. On loopback all clients are one: this node.
 	Affinity time.Duration
 }
 
 func (t Target) equal(o Target) bool {
-	return t.Name == o.Name && t.Affinity == o.Affinity && slices.Equal(t.Endpoints, o.Endpoints)
+	return t.Name == o.Name && t.Algorithm == o.Algorithm && t.Affinity == o.Affinity && slices.Equal(t.Endpoints, o.Endpoints)
 }
 
 // Addresses returns the loopback addresses that NodePorts are asked to answer on,
@@ -92,8 +94,8 @@ func targetOf(f service.Frontend) (Target, bool) {
 	if f.Kind != service.NodePort || route.Verdict != service.Forward || (f.Protocol != service.TCP && f.Protocol != service.UDP) {
 		return Target{}, false
 	}
-	t := Target{Name: f.PortName, Affinity: f.Affinity}
-	for _, e := range route.Endpoints {
+	t := Target{Name: f.PortName, Algorithm: f.Algorithm, Affinity: f.Affinity}
+	for _, e := range service.Slots(route.Endpoints) {
 		t.Endpoints = append(t.Endpoints, e.Addr)
 	}
 	return t, true

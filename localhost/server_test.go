@@ -139,6 +139,15 @@ func TestPicker(t *testing.T) {
 		t.Errorf("choices %v", count)
 	}
 
+	p.set(Target{Endpoints: []netip.AddrPort{one, two, one}, Algorithm: service.RoundRobin})
+	var turns []netip.AddrPort
+	for range 4 {
+		turns = append(turns, p.pick(now))
+	}
+	if !slices.Equal(turns, []netip.AddrPort{one, two, one, one}) {
+		t.Errorf("turns %v", turns)
+	}
+
 	p.set(Target{Endpoints: both, Affinity: time.Minute})
 	first := p.pick(now)
 	for range 100 { // each use starts the time anew

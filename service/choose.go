@@ -33,7 +33,7 @@ func Choose(node Node, s *Service, p Port, f Family) Choice {
 	var c Choice
 	all := inFamily(p.Endpoints, f)
 	if usesCluster {
-		c.Cluster, c.ClusterReason = chooseCluster(node, all)
+		c.Cluster, c.ClusterReason = withWeight(chooseCluster(node, all))
 		c.Any = len(c.Cluster) > 0
 	}
 	if !usesLocal {
@@ -41,7 +41,7 @@ func Choose(node Node, s *Service, p Port, f Family) Choice {
 		return c
 	}
 	c.Any = c.Any || slices.ContainsFunc(all, func(e Endpoint) bool { return e.Ready || e.servesWhileTerminating() })
-	c.Local, c.LocalReason = chooseLocal(node, all)
+	c.Local, c.LocalReason = withWeight(chooseLocal(node, all))
 	c.Reachable = union(all, c.Cluster, c.Local)
 	return c
 }

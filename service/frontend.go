@@ -56,6 +56,9 @@ type Route struct {
 	// Policy is the list that Endpoints come from: Choice.Cluster or Choice.Local.
 	Policy    Policy
 	Endpoints []Endpoint // empty unless Verdict is Forward
+	// Elsewhere tells that there are endpoints, and that policy Local lets none of
+	// them answer here; Verdict is Drop, or Reject where that is asked for.
+	Elsewhere bool
 	// Masquerade tells whether the endpoint sees an address of this node
 	// instead of the client's. An endpoint that reaches itself is always
 	// masqueraded (hairpin), whatever this says. One in the network of this node
@@ -74,6 +77,9 @@ type Frontend struct {
 	Addr     netip.Addr
 	Port     uint16
 	Affinity time.Duration // 0 for none
+	// Algorithm is how new connections are spread over the endpoints of a Route, in
+	// the proportions of Ratios.
+	Algorithm Algorithm
 	// SourceRanges limit who is answered (LoadBalancer IPs only); others are
 	// dropped where the Route forwards. Nil means everybody. They are the ranges
 	// of the Service in its order and, when one of them contains this node's
@@ -106,10 +112,13 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 	out := make([]PortFrontends, 0, len(s.Ports))
 	for _, p := range s.Ports {
 		pf := PortFrontends{Port: p, Name: s.PortName(p), Choice: Choose(node, s, p, f)}
-		base := Frontend{PortName: pf.Name, Protocol: p.Protocol, Port: p.Port, Affinity: s.AffinityTimeout}
+		base := Frontend{PortName: pf.Name, Protocol: p.Protocol, Port: p.Port, Affinity: s.AffinityTimeout, Algorithm: s.Algorithm}
 		add := func(k Kind, addr netip.Addr, ranges []netip.Prefix, routes [int(classes)]Route) {
 			fe := base
 			fe.Kind, fe.Addr, fe.SourceRanges, fe.Routes = k, addr, ranges, routes
+			if s.RejectNoLocal && ranges == nil {
+				fe.Routes = refused(routes)
+			}
 			if k == NodePort {
 				fe.Port = p.NodePort
 			}
@@ -137,6 +146,18 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 		out = append(out, pf)
 	}
 	return out
+}
+
+// refused has connections refused that would be dropped. Not where there are source
+// ranges: who is outside of them would learn that somebody is there.
+func refused(routes [int(classes)]Route) [int(classes)]Route {
+	for i := range routes {
+		if r := &routes[i]; r.Verdict == Drop {
+			r.Verdict = Reject
+			r.Reason += "; it is to be refused"
+		}
+	}
+	return routes
 }
 
 // sources returns the SourceRanges of the frontends of one family.
@@ -167,7 +188,7 @@ func policyRoute(policy Policy, c Choice) Route {
 	case !c.Any:
 		return Route{Verdict: Reject, Policy: policy, Reason: "no endpoint anywhere is ready"}
 	case len(list) == 0:
-		return Route{Verdict: Drop, Policy: policy,
+		return Route{Verdict: Drop, Policy: policy, Elsewhere: true,
 			Reason: "no endpoint on this node, and the traffic policy is Local"}
 	}
 	return Route{Verdict: Forward, Policy: policy, Endpoints: list, Reason: reason}

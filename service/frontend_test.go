@@ -183,3 +183,32 @@ func TestNodePortAddresses(t *testing.T) {
 		})
 	}
 }
+
+// With RejectNoLocal what would be dropped is refused, but where source ranges hide
+// the address.
+func TestRejectNoLocal(t *testing.T) {
+	svc := &Service{
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+		LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, SourceRanges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
+		InternalPolicy: Local, ExternalPolicy: Local,
+		Ports: []Port{{Protocol: TCP, Port: 80, NodePort: 30080, Endpoints: []Endpoint{{Addr: netip.MustParseAddrPort("10.244.2.1:80"), Ready: true, Node: "b"}}}},
+	}
+	node := Node{Name: "a"}
+	for _, reject := range []bool{false, true} {
+		svc.RejectNoLocal = reject
+		want := map[bool]Verdict{false: Drop, true: Reject}[reject]
+		for kind, want := range map[Kind]Verdict{ClusterIP: want, ExternalIP: want, NodePort: want, LoadBalancerIP: Drop} {
+			f := frontendOf(t, node, svc, kind)
+			if got := f.Route(FromOutside); got.Verdict != want || (want == Reject) != strings.Contains(got.Reason, "refused") {
+				t.Errorf("reject %v: %s: %s, %s, want %s", reject, kind, got.Verdict, got.Reason, want)
+			}
+			if got := f.Route(FromHost).Verdict; kind != ClusterIP && got != Forward {
+				t.Errorf("reject %v: %s: %s for the node itself", reject, kind, got)
+			}
+		}
+	}
+	svc.SourceRanges = nil
+	if got := frontendOf(t, node, svc, LoadBalancerIP).Route(FromOutside).Verdict; got != Reject {
+		t.Errorf("without source ranges: %s", got)
+	}
+}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -95,6 +96,15 @@ type Service struct {
 	// AffinityTimeout is zero without session affinity, else how long a client
 	// stays with its endpoint after its last new connection (ClientIP).
 	AffinityTimeout time.Duration
+	// Algorithm is how new connections are spread over endpoints.
+	Algorithm Algorithm
+	// SlowStart is how long a fresh endpoint takes to its full share; 0 for no time.
+	SlowStart time.Duration
+	// RejectNoLocal refuses connections that find no endpoint on this node while
+	// there are some elsewhere, instead of dropping them (policy Local).
+	RejectNoLocal bool
+	// Complaints are options that were asked for and are not followed.
+	Complaints []Complaint
 	// HealthCheckNodePort is 0 unless a load balancer asks this node on that
 	// port whether it has local endpoints.
 	HealthCheckNodePort uint16
@@ -115,6 +125,18 @@ type Port struct {
 	// Endpoints are the addresses of all slices and both families, in every
 	// state, without duplicates, sorted by the text "ip:port".
 	Endpoints []Endpoint
+}
+
+// Complaint is an option of a Service that is not followed, and why. The Service is
+// served as if it were not there.
+type Complaint struct {
+	Option string // the annotation
+	Value  string // as it is written
+	Reason string // what is wrong, and what would be right
+}
+
+func (c Complaint) String() string {
+	return fmt.Sprintf("annotation %s: %q is not followed: %s", c.Option, c.Value, c.Reason)
 }
 
 // PortName identifies a Port in the cluster. Its text is kube-proxy's service
@@ -171,6 +193,8 @@ type Endpoint struct {
 	Node                        string   // empty when not known, which is never local
 	ZoneHints                   []string // hints.forZones
 	NodeHints                   []string // hints.forNodes
+	Weight                      Weight   // beside others; see Ratios
+	Warmth                      Warmth   // of an endpoint that is fresh, with Service.SlowStart
 }
 
 // usable while nothing ready is left: KEP-1669.

@@ -286,14 +286,14 @@ func (w *world) judgeChoice(c *call, got map[netip.AddrPort]*big.Rat, remembers 
 	if !c.answer.Certain() {
 		return d, true // shares of what is not known mean nothing
 	}
-	equal := big.NewRat(1, int64(len(c.want.Endpoints)))
+	due := w.shares(c)
 	var missing, uneven []string
-	for _, e := range c.want.Endpoints {
+	for i, e := range c.want.Endpoints {
 		switch share := got[e.Addr]; {
 		case share == nil:
 			missing = append(missing, e.Addr.String())
-		case share.Cmp(equal) != 0:
-			uneven = append(uneven, e.Addr.String()+" gets "+share.RatString())
+		case due != nil && share.Cmp(due[i]) != 0:
+			uneven = append(uneven, e.Addr.String()+" gets "+share.RatString()+" instead of "+due[i].RatString())
 		}
 	}
 	slices.Sort(missing)
@@ -302,7 +302,7 @@ func (w *world) judgeChoice(c *call, got map[netip.AddrPort]*big.Rat, remembers 
 	case len(missing) > 0:
 		d.code, d.actual = EndpointMissing, "no connection goes to "+some(missing)
 	case len(uneven) > 0:
-		d.code, d.actual = SharesUneven, some(uneven)+" of the connections instead of "+equal.RatString()
+		d.code, d.actual = SharesUneven, some(uneven)+" of the connections"
 	case sticky && !remembers && len(c.want.Endpoints) > 1:
 		d.code, d.actual = AffinityMissing, "a client's next connection may go to another endpoint"
 	case !sticky && remembers:
@@ -320,4 +320,22 @@ func some(list []string) string {
 		return strings.Join(list, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}
+
+// shares are what the endpoints are due, in their order; nil where that depends on
+// since when they are there.
+func (w *world) shares(c *call) []*big.Rat {
+	if svc := w.in.Services.Service(c.target.fe.PortName.Service); svc == nil || svc.SlowStart > 0 {
+		return nil
+	}
+	ratios := service.Ratios(c.want.Endpoints)
+	sum := int64(0)
+	for _, r := range ratios {
+		sum += int64(r)
+	}
+	out := make([]*big.Rat, len(ratios))
+	for i, r := range ratios {
+		out[i] = big.NewRat(int64(r), sum)
+	}
+	return out
 }

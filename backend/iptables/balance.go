@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"portolan/kernel/iptables"
 	"portolan/service"
 )
 
@@ -29,7 +30,7 @@ func (p *port) balancers() {
 		if entry.Verdict == service.Forward && int(entry.Policy) == policy {
 			rank = p.markAtClusterIP(chain, clusterIP)
 		}
-		p.balance(chain, rank, endpoints, clusterIP.Affinity)
+		p.balance(chain, rank, endpoints, clusterIP)
 	}
 }
 
@@ -65,35 +66,64 @@ func detector(node service.Node, f service.Family) string {
 	return "-i " + d.InterfacePrefix + "+"
 }
 
-// balance writes the affinity rules, then the random choice: rule i of n is
-// taken with probability 1/(n-i), the last always, which gives equal shares.
-func (p *port) balance(chain string, rank int, endpoints []service.Endpoint, affinity time.Duration) {
+// balance writes the affinity rules, then the choice.
+func (p *port) balance(chain string, rank int, endpoints []service.Endpoint, f *service.Frontend) {
 	addresses, chains := p.endpointNames(endpoints)
-	comment := func(address string) [4]string {
-		if p.node.LargeCluster {
-			return [4]string{}
-		}
-		return [4]string{`-m comment --comment "`, p.name + " -> ", address, `" `}
-	}
-	if affinity > 0 {
-		seconds := strconv.FormatInt(int64(affinity/time.Second), 10)
+	if f.Affinity > 0 {
+		seconds := strconv.FormatInt(int64(f.Affinity/time.Second), 10)
 		for i, a := range addresses {
-			c := comment(a)
+			c := p.endpointComment(a)
 			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m recent --name ", chains[i], " --rcheck --seconds ", seconds,
 				" --reap -j ", chains[i])
 			rank++
 		}
 	}
+	if f.Algorithm == service.RoundRobin {
+		p.takeTurns(chain, rank, endpoints)
+		return
+	}
+	// A rule is taken with the part of its endpoint in what is left by those before
+	// it, the last always: 1/n, then 1/(n-1), where all are alike.
+	ratios := service.Ratios(endpoints)
+	left := 0
+	for _, r := range ratios {
+		left += r
+	}
 	for i, a := range addresses {
-		c := comment(a)
-		if i == len(addresses)-1 {
+		c := p.endpointComment(a)
+		if ratios[i] == left {
 			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-j ", chains[i])
 		} else {
 			p.rule(chain, rank, "", c[0], c[1], c[2], c[3], "-m statistic --mode random --probability ",
-				probability(len(addresses)-i), " -j ", chains[i])
+				probability(ratios[i], left), " -j ", chains[i])
 		}
+		left -= ratios[i]
 		rank++
 	}
+}
+
+// takeTurns leads to one endpoint after the other, to each as often as its weight:
+// of n rules the first takes one connection in n, the next one in n-1 of the others,
+// and the last what is left.
+func (p *port) takeTurns(chain string, rank int, endpoints []service.Endpoint) {
+	addresses, chains := p.endpointNames(service.Slots(endpoints))
+	for i, a := range addresses {
+		c := p.endpointComment(a)
+		if i == len(addresses)-1 {
+			p.rule(chain, rank+i, "", c[0], c[1], c[2], c[3], "-j ", chains[i])
+			return
+		}
+		p.rule(chain, rank+i, "", c[0], c[1], c[2], c[3], "-m statistic --mode nth --every ",
+			strconv.Itoa(len(addresses)-i), " --packet 0 -j ", chains[i])
+	}
+}
+
+// endpointComment are the parts of the comment of a rule that leads to an endpoint.
+func (p *port) endpointComment(address string) [4]string {
+	if p.node.LargeCluster {
+		return [4]string{}
+	}
+	return [4]string{`-m comment --comment "`, p.name + " -> ", address, `" `}
 }
 
 // endpointChains write KUBE-SEP for every endpoint in use.
@@ -127,15 +157,15 @@ func (p *port) endpointNames(endpoints []service.Endpoint) (addresses, chains []
 
 // Texts of 1/n for the sizes that Services usually have.
 var probabilities = func() (out [128]string) {
-	for n := 1; n < len(out); n++ {
-		out[n] = fmt.Sprintf("%0.10f", 1/float64(n))
+	for n := 2; n < len(out); n++ {
+		out[n] = iptables.Probability(1, n)
 	}
 	return out
 }()
 
-func probability(n int) string {
-	if n < len(probabilities) {
-		return probabilities[n]
+func probability(part, whole int) string {
+	if part == 1 && whole < len(probabilities) {
+		return probabilities[whole]
 	}
-	return fmt.Sprintf("%0.10f", 1/float64(n))
+	return iptables.Probability(part, whole)
 }

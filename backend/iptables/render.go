@@ -108,7 +108,7 @@ func (p *port) clusterIP(f *service.Frontend) {
 		return
 	}
 	p.rule(natServices, servicesRank, key)
-	comment, target := refusal(route.Verdict)
+	comment, target := refusal(route)
 	p.rule(filterServices, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 		" -d ", addr, " --dport ", dport, " -j ", target)
 }
@@ -129,10 +129,10 @@ func (p *port) externalIP(f *service.Frontend, kind string) {
 	} else {
 		p.rule(natServices, servicesRank, key)
 	}
-	if verdict := f.Route(service.FromOutside).Verdict; verdict == service.Forward {
+	if route := f.Route(service.FromOutside); route.Verdict == service.Forward {
 		p.rule(filterExternal, servicesRank, key)
 	} else {
-		comment, target := refusal(verdict)
+		comment, target := refusal(route)
 		p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", target)
 	}
@@ -160,12 +160,12 @@ func (p *port) nodePort(f *service.Frontend) {
 	} else {
 		p.rule(natNodePorts, servicesRank, key+nodePortAnywhere)
 	}
-	verdict := f.Route(service.FromOutside).Verdict
-	if verdict == service.Forward {
+	route := f.Route(service.FromOutside)
+	if route.Verdict == service.Forward {
 		p.rule(filterExternal, servicesRank, key)
 		return
 	}
-	comment, target := refusal(verdict)
+	comment, target := refusal(route)
 	p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" -m addrtype --dst-type LOCAL `,
 		p.match, " --dport ", dport, " -j ", target)
 }
@@ -179,13 +179,17 @@ func (p *port) localhostNodePort(f *service.Frontend, dport string) []string {
 		" -m nfacct --nfacct-name ", LocalhostAcceptedCounter, " -j ", chainOf(p.ext)}
 }
 
-// refusal returns the end of the comment and the target for a verdict that is
-// not Forward.
-func refusal(v service.Verdict) (comment, target string) {
-	if v == service.Reject {
-		return " has no endpoints", "REJECT"
+// refusal returns the end of the comment and the target for a route whose verdict
+// is not Forward.
+func refusal(r service.Route) (comment, target string) {
+	comment, target = " has no endpoints", "REJECT"
+	if r.Elsewhere {
+		comment = " has no local endpoints"
 	}
-	return " has no local endpoints", "DROP"
+	if r.Verdict == service.Drop {
+		target = "DROP"
+	}
+	return comment, target
 }
 
 // checkText refuses what would break out of a rule. Names come from validated

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -30,7 +31,7 @@ func everyShape(f service.Family) (service.Node, []*service.Service) {
 	}
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	svc := func(name string, i byte, ports ...service.Port) *service.Service {
-		s := clusterService("default", name, ip("10.96.0."+string('0'+rune(i)), "fd00:96::"+string('0'+rune(i))).String(), ports...)
+		s := clusterService("default", name, ip(fmt.Sprintf("10.96.0.%d", i), fmt.Sprintf("fd00:96::%d", i)).String(), ports...)
 		s.Created = created
 		return s
 	}
@@ -62,6 +63,9 @@ func everyShape(f service.Family) (service.Node, []*service.Service) {
 		external(svc("sticky", 6, port(tcp, 30084, eps(3, "n1"))), 6),
 		external(svc("ranged", 7, port(tcp, 30085, eps(2, "n1"))), 7),
 		svc("inside", 8, port(tcp, 0, eps(2, "n2"))),
+		svc("weighted", 10, port(tcp, 30086, eps(4, "n2"))),
+		svc("turns", 11, port(tcp, 30087, eps(3, "n1"))),
+		external(svc("refusing", 12, port(tcp, 30088, eps(2, "n2"))), 8),
 		svc("sctp", 9, service.Port{Name: "s", Protocol: service.SCTP, Port: 99, Endpoints: eps(3, "n2")}),
 	}
 	setPolicies(all, ranges)
@@ -75,6 +79,10 @@ func setPolicies(all []*service.Service, ranges []netip.Prefix) {
 	all[5].AffinityTimeout = 3 * time.Hour
 	all[6].SourceRanges = ranges
 	all[7].InternalPolicy = service.Local
+	weighted, turns, refusing := all[8], all[9], all[10]
+	weighted.Ports[0].Endpoints[0].Weight, weighted.Ports[0].Endpoints[2].Weight = 5, 2
+	turns.Algorithm, turns.AffinityTimeout, turns.Ports[0].Endpoints[1].Warmth = service.RoundRobin, time.Minute, 5
+	refusing.RejectNoLocal, refusing.InternalPolicy, refusing.ExternalPolicy = true, service.Local, service.Local
 }
 
 // nodesOf are variations of a node that change rules.

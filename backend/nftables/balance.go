@@ -1,6 +1,8 @@
 package nftables
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -24,21 +26,39 @@ const (
 // the endpoints themselves.
 type balancer struct {
 	nodePort bool
-	n        int // endpoints
+	n        int // slots: endpoints, each as often as its weight says
 	// local: pods and this node use all n endpoints, others the m on this node.
 	local, affine bool
 	m             int
 	masquerade    masquerade
 	pods          string // match of pod traffic, empty without a detector
+	// turns names the one Service port that this is for, where slots are taken one
+	// after the other: whoever shared its counter would take turns away. Empty for
+	// slots by chance.
+	turns string
 }
 
-// counts names the lists, "10" or "10-3".
+// counts names the lists: "10", "10-3", or "10-turns-2K3EKFQZ" of one Service port.
 func (k balancer) counts() string {
+	out := strconv.Itoa(k.n)
 	if k.local {
-		return strconv.Itoa(k.n) + "-" + strconv.Itoa(k.m)
+		out += "-" + strconv.Itoa(k.m)
 	}
-	return strconv.Itoa(k.n)
+	if k.turns != "" {
+		out += turnsWord + k.turns
+	}
+	return out
 }
+
+const turnsWord = "-turns-"
+
+// turnsOf names a Service port: turnsLength letters of a hash.
+func turnsOf(f service.Frontend) string {
+	sum := sha256.Sum256([]byte(f.PortName.String() + "/" + string(f.Protocol)))
+	return base32.StdEncoding.EncodeToString(sum[:])[:turnsLength]
+}
+
+const turnsLength = 16
 
 func (k balancer) slots() string {
 	if k.nodePort {
@@ -103,8 +123,12 @@ func kept[K comparable, V any](c *common, m *map[K]V, key K, make func(K) V) V {
 	return known
 }
 
-// chainsOf returns the map and the chains of a balancer.
+// chainsOf returns the map and the chains of a balancer. What is for one Service port
+// alone is made anew.
 func (b *Backend) chainsOf(k balancer) structure {
+	if k.turns != "" {
+		return b.makeChains(k)
+	}
 	return kept(&b.common, &b.common.balancers, k, b.makeChains)
 }
 
@@ -137,9 +161,13 @@ func (b *Backend) makeChains(k balancer) structure {
 // counter tells when something did.
 const lost = "counter drop"
 
-// choose translates to a random one of n slots.
+// choose translates to one of n slots.
 func (b *Backend) choose(k balancer, n, offset int) string {
-	rule := "dnat " + b.words.ip + " to " + b.words.key(k.nodePort) + " . numgen random mod " + strconv.Itoa(n)
+	next := "random"
+	if k.turns != "" {
+		next = "inc"
+	}
+	rule := "dnat " + b.words.ip + " to " + b.words.key(k.nodePort) + " . numgen " + next + " mod " + strconv.Itoa(n)
 	if offset > 0 {
 		rule += " offset " + strconv.Itoa(offset)
 	}
@@ -191,16 +219,20 @@ func (b *Backend) podMatch(node service.Node) string {
 	return ""
 }
 
-// balancerOf derives the way to balance from the routes of a frontend. It is
-// false for one that translates nobody's packets.
+// balancerOf derives the way to balance, and the slots, from the routes of a
+// frontend. It is false for one that translates nobody's packets.
 func balancerOf(f service.Frontend, pods string) (balancer, [2][]service.Endpoint, bool) {
 	pod, host, outside := f.Route(service.FromPod), f.Route(service.FromHost), f.Route(service.FromOutside)
 	k := balancer{nodePort: f.Kind == service.NodePort, affine: f.Affinity > 0, pods: pods}
 	if host.Verdict != service.Forward && outside.Verdict != service.Forward {
 		return k, [2][]service.Endpoint{}, false
 	}
+	if f.Algorithm == service.RoundRobin {
+		k.turns = turnsOf(f)
+	}
 	if host.Policy == outside.Policy && host.Verdict == outside.Verdict {
-		k.n = len(outside.Endpoints)
+		slots := service.Slots(outside.Endpoints)
+		k.n = len(slots)
 		switch {
 		case pod.Masquerade && outside.Masquerade:
 			k.masquerade = everybody
@@ -210,10 +242,11 @@ func balancerOf(f service.Frontend, pods string) (balancer, [2][]service.Endpoin
 		if k.masquerade != outsiders {
 			k.pods = "" // does not matter, so that more frontends are alike
 		}
-		return k, [2][]service.Endpoint{outside.Endpoints}, true
+		return k, [2][]service.Endpoint{slots}, true
 	}
-	k.local, k.n, k.m = true, len(host.Endpoints), len(outside.Endpoints)
-	return k, [2][]service.Endpoint{host.Endpoints, outside.Endpoints}, true
+	all, here := service.Slots(host.Endpoints), service.Slots(outside.Endpoints)
+	k.local, k.n, k.m = true, len(all), len(here)
+	return k, [2][]service.Endpoint{all, here}, true
 }
 
 func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }

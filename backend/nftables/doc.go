@@ -9,8 +9,9 @@
 //	    -> eps-N {address . protocol . port . slot : endpoint}
 //
 // Everything that has N endpoints shares the chain lb-N and the map eps-N, which
-// live while some Service asks for them. There is no chain, map or rule of a
-// single Service.
+// live while some Service asks for them. An endpoint of more weight has more slots.
+// There is no chain, map or rule of a single Service, but where it asks for round
+// robin, whose counter it cannot share.
 //
 // Objects are cut like this (dataplane.Key.Container, with what they hold):
 //

@@ -143,6 +143,28 @@ func (f family) mix() []*service.Service {
 		},
 		func(s *service.Service) { s.Ports[0].Protocol = service.UDP },
 		func(s *service.Service) { s.Ports[0].Protocol = service.SCTP },
+		func(s *service.Service) {
+			s.Ports[0].NodePort = 30085
+			s.Ports[0].Endpoints[0].Weight, s.Ports[0].Endpoints[1].Weight = 3, service.Weightless
+		},
+		func(s *service.Service) {
+			s.Algorithm = service.RoundRobin
+			s.Ports[0].NodePort = 30086
+			s.Ports[0].Endpoints[0].Weight = 2
+			s.ExternalPolicy = service.Local
+		},
+		func(s *service.Service) {
+			s.Algorithm = service.RoundRobin
+			s.AffinityTimeout = 10 * time.Second
+			s.Ports[0].Endpoints[0].Warmth = 5
+			s.ExternalIPs = []netip.Addr{at(f.external, 6)}
+		},
+		func(s *service.Service) {
+			s.RejectNoLocal = true
+			s.ExternalPolicy = service.Local
+			s.Ports[0].NodePort = 30087
+			s.Ports[0].Endpoints = s.Ports[0].Endpoints[1:2]
+		},
 	}
 	var out []*service.Service
 	for i, kind := range kinds {

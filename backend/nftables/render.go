@@ -41,14 +41,14 @@ type frontend struct {
 	sep  string // before the next piece of the body
 }
 
-// mostEndpoints is how many slots a list has room for.
-const mostEndpoints = localSlots
+// mostSlots is how many slots a list has room for.
+const mostSlots = localSlots
 
 // write adds the frontend; see the constant frontends for its form.
 func (r *frontend) write() error {
 	k, lists, forwards := balancerOf(r.f, r.pods)
-	if n := max(k.n, k.m); n > mostEndpoints {
-		return fmt.Errorf("%d endpoints of port %s; at most %d fit", n, r.f.PortName, mostEndpoints)
+	if n := max(k.n, k.m); n > mostSlots {
+		return fmt.Errorf("%d endpoints of port %s, each as often as its weight; at most %d fit", n, r.f.PortName, mostSlots)
 	}
 	remembered := ""
 	if forwards && k.affine {

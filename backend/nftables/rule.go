@@ -287,8 +287,13 @@ func (c *compiler) field(at uint32) (next uint32) {
 			return at + c.load(field, at)
 		}
 	}
-	c.expect("numgen random mod")
-	g := nft.Numgen{Dreg: at, Modulus: c.number(c.word()), Random: true}
+	c.expect("numgen")
+	random := c.take("random")
+	if !random {
+		c.expect("inc")
+	}
+	c.expect("mod")
+	g := nft.Numgen{Dreg: at, Modulus: c.number(c.word()), Random: random}
 	if c.take("offset") {
 		g.Offset = c.number(c.word())
 	}

@@ -98,6 +98,10 @@ func shapeOf(name string) (*shape, bool) {
 			return nil, false
 		}
 	}
+	counts, turns, own := strings.Cut(counts, turnsWord)
+	if own && len(turns) != turnsLength {
+		return nil, false
+	}
 	first, second, pair := strings.Cut(counts, "-")
 	if !isCount(first) || (pair && !isCount(second)) {
 		return nil, false

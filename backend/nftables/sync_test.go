@@ -322,3 +322,35 @@ func (f family) draw(r *rapid.T, i int) *service.Service {
 	}
 	return s
 }
+
+// TestAWeightCostsItsService: when the weight of one endpoint changes, what is
+// written is of its Service, and what is shared by those of as many slots.
+func TestAWeightCostsItsService(t *testing.T) {
+	f := families[0]
+	b := New(Options{Family: f.family, MasqueradeBit: 14})
+	kernel := &dataplane.Fake{}
+	sync := dataplane.NewSync(kernel)
+	var list []*service.Service
+	for n := range 20 {
+		list = append(list, f.web(n+1, 5))
+	}
+	program(t, b, sync, f.node(), list...)
+	apply(t, sync)
+	heavy := f.web(7, 5)
+	heavy.Ports[0].Endpoints[2].Weight = 3
+	program(t, b, sync, f.node(), heavy)
+	for _, c := range sync.Plan().Changes {
+		switch {
+		case c.Container == frontends:
+			if len(c.Created)+len(c.Deleted) > 0 || len(c.Replaced) != 1 || c.Replaced[0].New.Key.Name != "10.96.0.7 . tcp . 80" {
+				t.Errorf("%s: %d come, %d go, %v", c.Container, len(c.Created), len(c.Deleted), c.Replaced)
+			}
+		case c.Container == setsContainer:
+			if len(c.Deleted)+len(c.Replaced) > 0 || len(c.Created) != 1 || c.Created[0].Key.Name != "eps-7" {
+				t.Errorf("sets: %v come, %v go", c.Created, c.Deleted)
+			}
+		case c.Remove || c.Container != chainPrefix+"lb-7" && c.Container != chainPrefix+"lb-7-masq-outside":
+			t.Errorf("%s is written", c.Container)
+		}
+	}
+}

@@ -122,6 +122,9 @@ func loadManifests(ctx context.Context, paths []string, s kube.Settings, stderr 
 		fmt.Fprintln(stderr, "error:", p)
 		refused = true
 	}
+	for _, c := range complaints(snapshot) {
+		fmt.Fprintln(stderr, "warning:", c)
+	}
 	return snapshot, refused
 }
 

@@ -10,6 +10,7 @@ import (
 	"portolan/healthcheck"
 	"portolan/metrics"
 	"portolan/service"
+	"portolan/slowstart"
 	"portolan/source/kube"
 )
 
@@ -65,14 +66,20 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	work.add(c.Watch)
 	work.add(report.others.run)
 	loopback := newLoopback(c, work, report.health, report.counts, log)
+	ramp := slowstart.New(func(s *service.Snapshot) {
+		a.Publish(s)
+		loopback(s)
+	})
+	defer ramp.Stop()
+	complain := newComplaintLog(log, source.tell)
 	report.flows.join(work)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, families, log)
 		return source.follow(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
 			detect(s.Node)
 			report.health.SetEligible(!s.Node.Leaving)
-			a.Publish(s)
-			loopback(s)
+			complain(s)
+			ramp.Publish(s)
 		})
 	})
 	a.Run(work.ctx)

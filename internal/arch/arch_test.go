@@ -33,6 +33,7 @@ var rules = []rule{
 	{"healthcheck", []string{"service"}, "tells about the proxy, does not steer it"},
 	{"conntrack", []string{"service", "kernel/conntrack"}, "flows against Services; how the kernel is asked for them is below"},
 	{"localhost", []string{"service"}, "carries connections to where service says, and knows no rules"},
+	{"slowstart", []string{"service"}, "stands between sources and the agent, and knows neither"},
 	{"metrics", []string{"agent", "dataplane", "service", "github.com/prometheus/", "k8s.io/client-go/tools/metrics"}, "counts what the agent says; only the agent's backends pass through it"},
 	{"agent", []string{"dataplane", "service"}, "the loop knows no backend and no source"},
 	{"kernel/...", []string{"kernel/...", "golang.org/x/sys", "github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables"}, "talks to the kernel and knows no Services"},

@@ -17,7 +17,7 @@ var pure = []string{
 	"service/*.go", "netfilter/*.go", "trace/*.go", "verify/*.go",
 	"dataplane/want.go", "dataplane/compose.go", "dataplane/object.go", "dataplane/plan.go",
 	"backend/*/render.go",
-	"localhost/ports.go", "localhost/table.go",
+	"localhost/ports.go", "localhost/table.go", "slowstart/stages.go",
 }
 
 func TestPureRooms(t *testing.T) {

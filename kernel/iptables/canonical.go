@@ -72,7 +72,7 @@ type fields struct {
 	seconds                  string
 	reap                     bool
 	nfacct                   string
-	probability              string
+	mode, probability, every string // of statistic
 	target                   string
 	targetArgs               string
 }
@@ -174,11 +174,23 @@ func (r *fields) takeValue(word, arg string) bool {
 		return arg == "255.255.255.255" || arg == "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	case "--nfacct-name":
 		return setText(&r.nfacct, arg)
-	case "--mode":
-		return arg == "random"
-	case "--probability":
+	}
+	return r.takeStatistic(word, arg)
+}
+
+// takeStatistic reads the options of the statistic match; which they are is said
+// first.
+func (r *fields) takeStatistic(word, arg string) bool {
+	switch {
+	case word == "--mode":
+		return (arg == "random" || arg == "nth") && setText(&r.mode, arg)
+	case word == "--probability" && r.mode == "random":
 		p, ok := writtenProbability(arg)
 		return ok && setText(&r.probability, p)
+	case word == "--every" && r.mode == "nth":
+		return setText(&r.every, arg)
+	case word == "--packet" && r.mode == "nth":
+		return arg == "0"
 	}
 	return false
 }
@@ -285,6 +297,9 @@ func (r *fields) String() string {
 	}
 	if r.probability != "" {
 		add("-m", "statistic", "--mode", "random", "--probability", r.probability)
+	}
+	if r.every != "" {
+		add("-m", "statistic", "--mode", "nth", "--every", r.every, "--packet", "0")
 	}
 	if r.target != "" {
 		add("-j", r.target)

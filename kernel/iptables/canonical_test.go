@@ -1,9 +1,14 @@
 package iptables
 
 import (
+	"fmt"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // Written forms, each with forms in which iptables-save of 1.8.9 gives it back.
@@ -35,6 +40,10 @@ var shapes = []struct {
 		`-d 127.0.0.0/8 -p tcp -m comment --comment "default/nginx" -m tcp --dport 31532 -m nfacct --nfacct-name localhost_nps_accepted_pkts -j KUBE-EXT-2CMXP7HKUVJN7L6M`}},
 	{`-m comment --comment "a/b -> 10.0.0.1:53" -m statistic --mode random --probability 0.3333333333 -j KUBE-SEP-X`, []string{
 		`-m comment --comment "a/b -> 10.0.0.1:53" -m statistic --mode random --probability 0.33333333349 -j KUBE-SEP-X`}},
+	{`-m comment --comment a/b -m statistic --mode random --probability 0.2857142859 -j KUBE-SEP-X`, []string{
+		`-m comment --comment "a/b" -m statistic --mode random --probability 0.28571428591 -j KUBE-SEP-X`}},
+	{`-m comment --comment a/b -m statistic --mode nth --every 3 --packet 0 -j KUBE-SEP-X`, []string{
+		`-m comment --comment "a/b" -m statistic --mode nth --every 3 --packet 0 -j KUBE-SEP-X`}},
 	{`-m comment --comment "a/b -> 10.0.0.1:53" -m recent --name KUBE-SEP-X --rcheck --seconds 10800 --reap -j KUBE-SEP-X`, []string{
 		`-m comment --comment "a/b -> 10.0.0.1:53" -m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j KUBE-SEP-X`,
 		`-m comment --comment "a/b -> 10.0.0.1:53" -m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-X --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff --rsource -j KUBE-SEP-X`}},
@@ -76,6 +85,11 @@ func TestCanonicalKeepsWhatItDoesNotKnow(t *testing.T) {
 			t.Errorf("%s is taken for %s", other, ours)
 		}
 	}
+	for _, rule := range []string{"--mode nth --every 3 --packet 1", "--mode nth --every 4 --packet 0", "--mode random --every 3 --packet 0", "! --mode nth --every 3"} {
+		if got, _ := Canonical(`-m statistic ` + rule + ` -j X`); strings.Contains(got, "--mode nth --every 3 --packet 0") {
+			t.Errorf("%s is taken for another", rule)
+		}
+	}
 	for _, p := range []string{"0.33333", "0.3333333", "0.4999", "0.5001"} {
 		if got, _ := Canonical(`-m statistic --mode random --probability ` + p + ` -j X`); strings.Contains(got, "0.3333333333 ") || strings.Contains(got, "0.5000000000 ") {
 			t.Errorf("probability %s becomes %s", p, got)
@@ -92,6 +106,29 @@ func TestCanonicalProbabilityOfAnySize(t *testing.T) {
 			t.Fatalf("1/%d: saved %s becomes %s, want %s", n, saved, got, written)
 		}
 	}
+}
+
+// Any fraction of small numbers is written so that what is saved comes back as it,
+// and is none of 1/n but where it is one.
+func TestProbabilities(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := rapid.IntRange(2, 8192).Draw(t, "whole")
+		part := rapid.IntRange(1, whole-1).Draw(t, "part")
+		written := Probability(part, whole)
+		p, err := strconv.ParseFloat(written, 64)
+		if err != nil || math.Abs(p-float64(part)/float64(whole)) > 1e-9 {
+			t.Fatalf("%d/%d is written %s", part, whole, written)
+		}
+		saved := fmt.Sprintf("%.11f", math.Round(p*oddsUnit)/oddsUnit)
+		for _, form := range []string{written, saved} {
+			if got, ok := writtenProbability(form); !ok || got != written {
+				t.Fatalf("%d/%d: %s becomes %s, want %s", part, whole, form, got, written)
+			}
+		}
+		if n := math.Round(1 / p); whole%part != 0 && written == strconv.FormatFloat(1/n, 'f', 10, 64) {
+			t.Fatalf("%d/%d is written as 1/%v", part, whole, n)
+		}
+	})
 }
 
 func FuzzCanonical(f *testing.F) {

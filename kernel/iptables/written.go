@@ -61,8 +61,27 @@ func writtenMarkTarget(args []string) (string, bool) {
 	return "", false
 }
 
+// oddsUnit is what the kernel counts the probability of statistic in.
+const oddsUnit = 1 << 31
+
+// Probability is part/whole as it is written, which Canonical leaves alone: 1/n with
+// ten digits, as kube-proxy writes it, and else ten digits of what the kernel keeps
+// of it. part is above 0 and below whole.
+func Probability(part, whole int) string {
+	if whole%part == 0 {
+		return strconv.FormatFloat(1/float64(whole/part), 'f', 10, 64)
+	}
+	return kept(float64(part) / float64(whole))
+}
+
+// kept is ten digits of what the kernel keeps of a probability.
+func kept(p float64) string {
+	return strconv.FormatFloat(math.Round(p*oddsUnit)/oddsUnit, 'f', 10, 64)
+}
+
 // writtenProbability maps a probability to 1/n with ten digits if the kernel,
-// which keeps 31 bits, cannot tell the two apart.
+// which keeps 31 bits, cannot tell the two apart, and else to the form of
+// Probability.
 func writtenProbability(s string) (string, bool) {
 	p, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(p >= 1e-9 && p <= 1) {
@@ -71,9 +90,8 @@ func writtenProbability(s string) (string, bool) {
 	n := math.Round(1 / p)
 	nearest := strconv.FormatFloat(1/n, 'f', 10, 64)
 	q, err := strconv.ParseFloat(nearest, 64)
-	const bits = 1 << 31
-	if err == nil && math.Abs(math.Round(q*bits)-math.Round(p*bits)) <= 1 {
+	if err == nil && math.Abs(math.Round(q*oddsUnit)-math.Round(p*oddsUnit)) <= 1 {
 		return nearest, true
 	}
-	return strconv.FormatFloat(p, 'f', 10, 64), true
+	return kept(p), true
 }

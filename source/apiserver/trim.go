@@ -1,10 +1,14 @@
 package apiserver
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portolan/source/kube"
 )
 
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
@@ -31,7 +35,16 @@ func trimMeta(m *metav1.ObjectMeta, labels ...string) {
 }
 
 func trimService(s *v1.Service) {
+	options := s.Annotations
 	trimMeta(&s.ObjectMeta, labelProxyName)
+	for key, value := range options {
+		if strings.HasPrefix(key, kube.OptionPrefix) {
+			if s.Annotations == nil {
+				s.Annotations = map[string]string{}
+			}
+			s.Annotations[key] = value
+		}
+	}
 	s.TypeMeta = metav1.TypeMeta{}
 	spec := s.Spec
 	s.Spec = v1.ServiceSpec{
@@ -50,7 +63,8 @@ func trimService(s *v1.Service) {
 	s.Status.Conditions = nil
 }
 
-// names are the names of nodes, each once: an endpoint is one of many on its node.
+// names are the names of nodes and zones, each once: an endpoint is one of many on
+// its node.
 type names map[string]*string
 
 // namesMax bounds names that nobody uses any more, in clusters whose nodes come
@@ -100,6 +114,7 @@ func trimSlice(s *discovery.EndpointSlice, nodes names) {
 				Terminating: flag(e.Conditions.Terminating),
 			},
 			NodeName: nodes.shared(e.NodeName),
+			Zone:     nodes.shared(e.Zone),
 			Hints:    e.Hints,
 		}
 		if len(e.Addresses) > 0 { // the others are never looked at

@@ -17,7 +17,7 @@ import (
 const fullService = `{
 "kind": "Service", "apiVersion": "v1",
 "metadata": {"name": "web", "namespace": "default", "uid": "u-1", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
-  "labels": {"app": "web"}, "annotations": {"much": "text"}, "managedFields": [{"manager": "kubectl", "operation": "Update"}],
+  "labels": {"app": "web"}, "annotations": {"much": "text", "portolan.io/weights": "zone/near=3,node/node2=2", "portolan.io/slow-start": "30s"}, "managedFields": [{"manager": "kubectl", "operation": "Update"}],
   "finalizers": ["service.kubernetes.io/load-balancer-cleanup"], "ownerReferences": [{"name": "x", "kind": "Y", "apiVersion": "v1", "uid": "z"}]},
 "spec": {"type": "LoadBalancer", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00:96::1"], "ipFamilies": ["IPv4", "IPv6"],
   "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web"}, "externalIPs": ["203.0.113.7"],
@@ -67,7 +67,8 @@ func TestTrimmedMeansTheSame(t *testing.T) {
 	trimNode(trimmedNode)
 
 	whole := kube.Convert(wholeService, []*discovery.EndpointSlice{wholeSlice})
-	if len(whole.Ports) != 2 || len(whole.Ports[1].Endpoints) != 3 || whole.HealthCheckNodePort == 0 || whole.AffinityTimeout != 77*time.Second {
+	if len(whole.Ports) != 2 || len(whole.Ports[1].Endpoints) != 3 || whole.HealthCheckNodePort == 0 || whole.AffinityTimeout != 77*time.Second ||
+		whole.SlowStart != 30*time.Second || whole.Ports[1].Endpoints[0].Weight != 3 {
 		t.Fatalf("the example shows too little: %+v", whole)
 	}
 	trimmed := kube.Convert(trimmedService, []*discovery.EndpointSlice{trimmedSlice})
@@ -92,7 +93,7 @@ func TestTrimmedIsSmall(t *testing.T) {
 	trimSlice(e, shared)
 	trimNode(n)
 	for _, m := range []metav1.ObjectMeta{s.ObjectMeta, e.ObjectMeta, n.ObjectMeta} {
-		if m.ManagedFields != nil || len(m.Annotations) > 1 || m.Annotations["much"] != "" || len(m.Labels) > 1 || m.OwnerReferences != nil || m.UID == "" || m.ResourceVersion == "" {
+		if m.ManagedFields != nil || len(m.Annotations) > 2 || m.Annotations["much"] != "" || len(m.Labels) > 1 || m.OwnerReferences != nil || m.UID == "" || m.ResourceVersion == "" {
 			t.Errorf("metadata %+v", m)
 		}
 	}

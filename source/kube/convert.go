@@ -67,6 +67,7 @@ func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *servic
 	if svc.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		out.AffinityTimeout = affinityTimeout(svc)
 	}
+	weights := setOptions(out, svc)
 	for _, p := range svc.Spec.Ports {
 		port := service.Port{
 			Name:     p.Name,
@@ -74,7 +75,7 @@ func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *servic
 			Port:     uint16(p.Port),
 			NodePort: uint16(p.NodePort),
 		}
-		port.Endpoints = endpoints(port, endpointSlices)
+		port.Endpoints = endpoints(port, endpointSlices, weights)
 		out.Ports = append(out.Ports, port)
 	}
 	slices.SortFunc(out.Ports, func(a, b service.Port) int {
@@ -132,7 +133,7 @@ func protocol(p *v1.Protocol) service.Protocol {
 
 // endpoints merges the endpoints of all slices that serve the port, matched by
 // name and protocol, never by number.
-func endpoints(port service.Port, endpointSlices []*discovery.EndpointSlice) []service.Endpoint {
+func endpoints(port service.Port, endpointSlices []*discovery.EndpointSlice, w weights) []service.Endpoint {
 	type keyed struct {
 		text string
 		ep   service.Endpoint
@@ -148,6 +149,7 @@ func endpoints(port service.Port, endpointSlices []*discovery.EndpointSlice) []s
 		}
 		for i := range slice.Endpoints {
 			if ep, ok := endpoint(slice.AddressType, &slice.Endpoints[i], number); ok {
+				ep.Weight = w.of(ep.Addr.Addr(), ep.Node, zoneOf(&slice.Endpoints[i]))
 				all = append(all, keyed{ep.Addr.String(), ep})
 			}
 		}
@@ -184,6 +186,13 @@ func slicePort(slice *discovery.EndpointSlice, port service.Port) uint16 {
 		}
 	}
 	return 0
+}
+
+func zoneOf(e *discovery.Endpoint) string {
+	if e.Zone == nil {
+		return ""
+	}
+	return *e.Zone
 }
 
 func endpoint(want discovery.AddressType, e *discovery.Endpoint, port uint16) (service.Endpoint, bool) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -52,6 +53,21 @@ func TestLabUp(t *testing.T) {
 	wants(run(0, "traffic", "node1", "web", "--for", "300ms", "--rate", "50"), `pod-1-1 \d+x, pod-2-1 \d+x`)
 	wants(run(1, "traffic", "node1", "empty", "--for", "100ms"), `calls were not answered`)
 	wants(run(0, "shell", "node1", "--", "ip", "route"), `10\.244\.2\.0/24 via 192\.0\.2\.12 dev eth0`)
+	traffic := make(chan string, 1)
+	go func() {
+		cmd := exec.Command(binary, "lab", "traffic", "pod-2-1", "web", "--for", "6s", "--rate", "50")
+		cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+		out, err := cmd.CombinedOutput()
+		traffic <- fmt.Sprintf("%s%v", out, err)
+	}()
+	wants(run(0, "add", "node2"), `pod-2-2 answers for default/web`)
+	wants(run(0, "drain", "pod-1-1", "--within", "2s"), `pod-1-1 is drained`)
+	wants(run(2, "drain", "pod-1-1"), `no pod and no node with pods is called "pod-1-1"`)
+	out := <-traffic
+	wants(out, `pod-2-2 \d+x\n`)
+	wants(out, `x\n<nil>$`) // no call failed
+	wants(run(0, "kill", "node1"), `node1 is gone`)
+	wants(run(0, "walk", "pod-2-1", "web"), `answered by pod-2-`)
 	heard := make(chan string, 1)
 	go func() {
 		cmd := exec.Command(binary, "lab", "capture", "client", "--count", "1")
@@ -60,7 +76,7 @@ func TestLabUp(t *testing.T) {
 		heard <- string(out)
 	}()
 	for done := false; !done; {
-		run(0, "traffic", "client", "192.0.2.11:30080", "--for", "100ms")
+		run(0, "traffic", "client", "192.0.2.12:30080", "--for", "100ms")
 		select {
 		case out := <-heard:
 			wants(out, `client +eth0 +(in|out) `)

@@ -26,7 +26,8 @@ const (
 
 // State is what another process needs to know of a lab that is up.
 type State struct {
-	PID   int // of the process that holds it
+	PID   int    // of the process that holds it
+	Dir   string // its working directory
 	Hosts []HostState
 	// Manifests are the files and folders with its Services.
 	Manifests []string
@@ -42,9 +43,15 @@ type HostState struct {
 
 const stateFile = "state.json"
 
-// Publish lets other processes of this user find the lab until Close.
+// Publish lets other processes of this user find the lab until Close, as it is
+// now. Manifests are absolute paths; none leaves those of before.
 func (l *Lab) Publish(manifests []string) error {
-	s := State{PID: os.Getpid(), Manifests: manifests}
+	l.mu.Lock()
+	if manifests != nil {
+		l.manifests = manifests
+	}
+	s := State{PID: os.Getpid(), Dir: l.dir, Manifests: l.manifests}
+	l.mu.Unlock()
 	for _, m := range manifests {
 		if !filepath.IsAbs(m) {
 			return fmt.Errorf("lab: publish: %s is not an absolute path", m)

@@ -91,6 +91,18 @@ func (h *Host) close() {
 	}
 }
 
+// Unplug takes a node off the switch, as a cut cable does.
+func (n *Node) Unplug() error {
+	link, err := n.links.LinkByName("eth0")
+	if err == nil {
+		err = n.links.LinkSetDown(link)
+	}
+	if err != nil {
+		return fmt.Errorf("lab: node %s: unplug: %w", n.Name, err)
+	}
+	return nil
+}
+
 // setMTU sets the largest packet of an interface, in bytes.
 func (h *Host) setMTU(name string, mtu int) error {
 	link, err := h.links.LinkByName(name)

@@ -23,12 +23,13 @@ type Lab struct {
 	nodes     []*Node
 	switchNow int // ports of the switch so far
 
-	mu       sync.Mutex
-	pods     map[string]*Pod
-	podsMade int
-	commands map[*Cmd]struct{}
-	gone     uint64 // packets sent by pods that are no more
-	closed   bool
+	mu        sync.Mutex
+	pods      map[string]*Pod
+	podsMade  int
+	commands  map[*Cmd]struct{}
+	gone      uint64   // packets sent by pods that are no more
+	manifests []string // see Publish
+	closed    bool
 }
 
 // New builds a lab. Needs the right to make network namespaces: root, or a user

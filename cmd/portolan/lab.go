@@ -45,6 +45,7 @@ func newLabCommand() *cobra.Command {
 		},
 	}
 	cmd.AddCommand(newLabRunCommand(), newLabUpCommand(), newLabDownCommand(), newLabShellCommand(), newLabCaptureCommand(), newLabTrafficCommand(), newLabWalkCommand())
+	cmd.AddCommand(newLabChangeCommands()...)
 	return cmd
 }
 
@@ -217,6 +218,8 @@ func (f labFlags) show(ctx context.Context, out io.Writer, l *lab.Lab, plan demo
 	return result
 }
 
+const servicesFile = "services.yaml"
+
 // writeManifests returns where the Services are: in the user's files, or in those
 // that it writes.
 func (f labFlags) writeManifests(l *lab.Lab, plan demo.Plan) ([]string, error) {
@@ -227,7 +230,7 @@ func (f labFlags) writeManifests(l *lab.Lab, plan demo.Plan) ([]string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lab: folder for manifests: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "services.yaml"), plan.Manifests, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, servicesFile), plan.Manifests, 0o644); err != nil {
 		return nil, fmt.Errorf("lab: write manifests: %w", err)
 	}
 	return []string{dir}, nil

@@ -65,11 +65,28 @@ func (f labFlags) hold(ctx context.Context, out io.Writer) error {
 			if err := l.Publish(absolute); err != nil {
 				return err
 			}
-			fmt.Fprintln(out, "\nIt stays up: lab shell, lab capture, lab traffic, lab walk; lab down removes it.")
-			<-ctx.Done()
-			return nil
+			fmt.Fprintln(out, "\nIt stays up: lab shell, capture, traffic, walk, kill, drain, add; lab down removes it.")
+			if len(plan.Manifests) == 0 { // the user's Services are the user's
+				<-ctx.Done()
+				return nil
+			}
+			return serveOrders(ctx, l, plan.NewController(l, func(text []byte) error {
+				return replaceFile(filepath.Join(manifests[0], servicesFile), text)
+			}))
 		})
 	})
+}
+
+// replaceFile changes a file at once.
+func replaceFile(path string, text []byte) error {
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(next, text, 0o644); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	return nil
 }
 
 // holderWithin bounds how long a lab may take to be up.

@@ -16,6 +16,8 @@ type Plan struct {
 	Manifests []byte // of the Services; empty when they are in files of the user
 	Calls     []Call
 	Notes     []string // what the plan leaves out, and why
+
+	services []served // behind Manifests
 }
 
 // Call is one row of the table.
@@ -51,15 +53,13 @@ func Default(nodes, podsPerNode int) (Plan, error) {
 	p := Plan{Topology: lab.Numbered(nodes, podsPerNode, port)}
 	pods := p.Topology.Pods
 	web := pods[:min(3, len(pods))]
-	var text strings.Builder
-	serviceObject(&text, "web", "LoadBalancer", []string{webIP, webIP6}, webNodePort, "", webVIP)
-	endpointSlices(&text, "web", web)
-	serviceObject(&text, "solo", "ClusterIP", []string{soloIP}, 0, "", "")
-	endpointSlices(&text, "solo", pods[:1])
-	serviceObject(&text, "empty", "ClusterIP", []string{emptyIP}, 0, "", "")
-	serviceObject(&text, "local", "NodePort", []string{localIP}, localNodePort, "externalTrafficPolicy: Local", "")
-	endpointSlices(&text, "local", pods[:podsPerNode])
-	p.Manifests = []byte(text.String())
+	p.services = []served{
+		{"web", serviceObject("web", "LoadBalancer", []string{webIP, webIP6}, webNodePort, "", webVIP), ready(web)},
+		{"solo", serviceObject("solo", "ClusterIP", []string{soloIP}, 0, "", ""), ready(pods[:1])},
+		{"empty", serviceObject("empty", "ClusterIP", []string{emptyIP}, 0, "", ""), nil},
+		{"local", serviceObject("local", "NodePort", []string{localIP}, localNodePort, "externalTrafficPolicy: Local", ""), ready(pods[:podsPerNode])},
+	}
+	p.Manifests = manifestsOf(p.services)
 	p.Calls = defaultCalls(p.Topology, len(web))
 	return p, nil
 }
@@ -98,7 +98,8 @@ func plural(n int, noun string) string {
 }
 
 // serviceObject writes a Service of port 80, TCP and UDP.
-func serviceObject(b *strings.Builder, name, kind string, ips []string, nodePort int, more, vip string) {
+func serviceObject(name, kind string, ips []string, nodePort int, more, vip string) string {
+	b := &strings.Builder{}
 	families := []string{"IPv4", "IPv6"}[:len(ips)]
 	fmt.Fprintf(b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  type: %s\n", name, kind)
 	fmt.Fprintf(b, "  clusterIP: %q\n  clusterIPs: [%s]\n  ipFamilies: [%s]\n", ips[0], quoted(ips), strings.Join(families, ", "))
@@ -116,16 +117,25 @@ func serviceObject(b *strings.Builder, name, kind string, ips []string, nodePort
 	if vip != "" {
 		fmt.Fprintf(b, "status: {loadBalancer: {ingress: [{ip: %s}]}}\n", vip)
 	}
+	return b.String()
+}
+
+func ready(pods []lab.PodSpec) (out []Endpoint) {
+	for _, p := range pods {
+		out = append(out, Endpoint{PodSpec: p})
+	}
+	return out
 }
 
 // endpointSlices writes an EndpointSlice for each family.
-func endpointSlices(b *strings.Builder, service string, pods []lab.PodSpec) {
+func endpointSlices(b *strings.Builder, service string, endpoints []Endpoint) {
 	for i, family := range []string{"IPv4", "IPv6"} {
 		fmt.Fprintf(b, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n")
 		fmt.Fprintf(b, "metadata: {name: %s-%s, namespace: default, labels: {kubernetes.io/service-name: %s}}\n", service, strings.ToLower(family), service)
 		fmt.Fprintf(b, "addressType: %s\nports:\n- {name: tcp, protocol: TCP, port: %d}\n- {name: udp, protocol: UDP, port: %d}\nendpoints:\n", family, port, port)
-		for _, p := range pods {
-			fmt.Fprintf(b, "- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", p.Addrs[i], p.Node)
+		for _, e := range endpoints {
+			fmt.Fprintf(b, "- {addresses: [%q], nodeName: %s, conditions: {ready: %t, serving: %t, terminating: %t}}\n",
+				e.Addrs[i], e.Node, !e.Terminating && !e.Unreachable, !e.Unreachable, e.Terminating)
 		}
 	}
 }

@@ -49,10 +49,7 @@ check.`,
   portolan verify --rules node.dump --host node.yaml --manifests services.yaml --hostname-override node-1 --all`,
 		Args: cobra.NoArgs,
 	}
-	f := verifyFlags{config: addPlanFlags(cmd)}
-	for _, name := range []string{"kubeconfig", "master"} {
-		cmd.Flags().Lookup(name).Hidden = false
-	}
+	f := verifyFlags{config: addLiveFlags(cmd)}
 	f.host.add(cmd.Flags())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.Flags().BoolVar(&f.all, "all", false, "also print every frontend with what becomes of each kind of client")

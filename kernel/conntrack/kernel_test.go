@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	. "portolan/kernel/conntrack"
 	"portolan/kernel/conntrack/conntracktest"
@@ -141,4 +142,32 @@ func TestStopReading(t *testing.T) {
 
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
+}
+
+// TestListen: connections that begin are heard of, in order.
+func TestListen(t *testing.T) {
+	conntracktest.InNamespace(t)
+	l, err := Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flows []Flow
+	for i := range 500 {
+		flows = append(flows, conntracktest.Flow(UDP, uint16(2000+i), "10.96.0.10:53", "10.244.0.5:53"))
+	}
+	conntracktest.Create(t, flows...)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	heard := 0
+	err = l.Hear(ctx, func(f Flow, err error) {
+		if err != nil || f.Orig != flows[heard].Orig {
+			t.Errorf("number %d: %v, %v", heard, f, err)
+		}
+		if heard++; heard == len(flows) {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%d heard, %v", heard, err)
+	}
 }

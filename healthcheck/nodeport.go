@@ -147,7 +147,7 @@ func (s *nodePortServer) listen(ctx context.Context, f service.Family) error {
 		listeners = append(listeners, l)
 	}
 	for _, l := range listeners {
-		server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+		server := &http.Server{Handler: loud(s), ReadHeaderTimeout: 10 * time.Second}
 		s.http = append(s.http, server)
 		go server.Serve(l) // ends with Close
 	}

@@ -32,7 +32,7 @@ func (s Server) Serve(ctx context.Context) error {
 	if listener == nil {
 		return err
 	}
-	server := &http.Server{Handler: s.Handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: loud(s.Handler), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })() // nothing is left to do about it
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("%s: %w", s.Name, err)

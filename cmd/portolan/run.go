@@ -22,6 +22,7 @@ const (
 // runProxy works until ctx ends, which is no error: rules stay in place. While it
 // ends, the servers answer until nothing is written any more.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, shown metrics.Pages, log *slog.Logger) error {
+	limitMemory(log)
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	cluster := kube.NewCluster(settings)
 	source, err := newInput(c, cluster, settings.NodeName, log)

@@ -44,33 +44,47 @@ func (p portolan) Name() string { return p.name }
 const readyWithin = 30 * time.Second
 
 func (p portolan) Start(ctx context.Context, node *lab.Node, manifests string, args []string, log io.Writer) (func() error, error) {
+	cmd, err := p.launch(ctx, node, manifests, args, log)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		cmd.Process.Signal(syscall.SIGTERM)
+		return cmd.Wait()
+	}, nil
+}
+
+// launch is Start for who wants to end it otherwise.
+func (p portolan) launch(ctx context.Context, node *lab.Node, manifests string, args []string, log io.Writer) (*lab.Cmd, error) {
 	if p.before != nil {
 		if err := p.before(ctx, node); err != nil {
 			return nil, fmt.Errorf("before the proxy of %s: %w", node.Name, err)
 		}
 	}
-	cmd := p.command(ctx, node, append([]string{"proxy",
-		"--manifests", manifests,
-		"--hostname-override", node.Name,
-		"--proxy-mode", p.mode,
-		"--cluster-cidr", clusterCIDR(),
-	}, args...)...)
+	cmd := p.command(ctx, node, append(append([]string{"proxy"}, p.sources(node, manifests)...), args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	stop := func() error {
-		cmd.Process.Signal(syscall.SIGTERM)
-		return cmd.Wait()
+	err := healthy(ctx, node, cmd)
+	if err == nil {
+		err = p.inForce(ctx, node)
 	}
-	if err := healthy(ctx, node, cmd); err != nil {
+	if err != nil {
 		cmd.Process.Kill()
 		return nil, errors.Join(err, cmd.Wait())
 	}
-	if err := p.inForce(ctx, node); err != nil {
-		return nil, errors.Join(err, stop())
+	return cmd, nil
+}
+
+// sources are the flags that say what is wanted.
+func (p portolan) sources(node *lab.Node, manifests string) []string {
+	return []string{
+		"--manifests", manifests,
+		"--hostname-override", node.Name,
+		"--proxy-mode", p.mode,
+		"--cluster-cidr", clusterCIDR(),
 	}
-	return stop, nil
 }
 
 // command prepares the binary under test inside a node.

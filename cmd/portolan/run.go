@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	retryMin   = time.Second
-	fullPeriod = time.Hour // as kube-proxy; changes by others are noticed apart from it
+	retryMin   = 100 * time.Millisecond // most failures are over soon: somebody else wrote at the same time
+	fullPeriod = time.Hour              // as kube-proxy; changes by others are noticed apart from it
 )
 
 // runProxy works until ctx ends, which is no error: rules stay in place. While it

@@ -181,20 +181,26 @@ func (s *storm) one(from *lab.Host, to netip.AddrPort) {
 // settle waits until the rules of node1 are what is wanted. From then on only the pods
 // of that may answer.
 func (s *storm) settle() error {
-	n := s.Node("node1")
+	if err := s.inForceOn(s.Node("node1")); err != nil {
+		return err
+	}
+	now := s.now()
+	s.allowed.Store(&now)
+	return nil
+}
+
+// inForceOn waits until the rules of a node are what is wanted.
+func (c *cluster) inForceOn(n *lab.Node) error {
 	deadline := time.Now().Add(20 * time.Second)
-	for {
-		difference, err := s.difference(n) // an error when the proxy removes what is being listed
+	for pause := time.Tick(50 * time.Millisecond); ; <-pause {
+		difference, err := c.difference(n) // an error when the proxy removes what is being listed
 		if err == nil && difference == "" {
-			break
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the rules of %s are not what is wanted: %w\n%s", n.Name, err, difference)
 		}
 	}
-	now := s.now()
-	s.allowed.Store(&now)
-	return nil
 }
 
 // difference is what differs between the manifests and the rules of a node.

@@ -98,6 +98,13 @@ func (u *rolling) add(t *testing.T, ready bool) *replica {
 	if _, err := u.AddPod(pod); err != nil {
 		t.Fatal(err)
 	}
+	for _, addr := range pod.Addrs { // no slice has it before its node reaches it
+		for u.Node("node1").Dial("tcp", netip.AddrPortFrom(addr, podPort), silence).Verdict != lab.Answered {
+			if t.Context().Err() != nil {
+				t.Fatalf("pod %s at %v does not answer", name, addr)
+			}
+		}
+	}
 	r := &replica{pod: pod, is: podState{pod: name, ready: ready, serving: ready}}
 	u.replicas = append(u.replicas, r)
 	return r

@@ -44,6 +44,7 @@ type manifest struct {
 	internal       string // internalTrafficPolicy, where policy means the external one
 	created        string // RFC 3339; empty for no time
 	affinity       bool
+	annotations    string // "key: value, ..."
 	cluster        [2]netip.Addr // IPv4, IPv6
 	external       [2]netip.Addr // externalip, lb and its kin
 	port, nodePort int
@@ -124,6 +125,9 @@ func (m manifest) yaml() []byte {
 	var b bytes.Buffer
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	put("---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default", m.name)
+	if m.annotations != "" {
+		put(", annotations: {%s}", m.annotations)
+	}
 	if m.created != "" {
 		put(", creationTimestamp: %q", m.created)
 	}

@@ -25,7 +25,7 @@ func TestStories(t *testing.T) {
 func stories(mode string) []sequence {
 	return []sequence{
 		endpointStory(), portStory(mode), typeStory(), policyStory(), internalPolicyStory(), affinityStory(),
-		rangesStory(), guardedStory(), reuseStory(), swapStory(), sameAddressStory(),
+		rangesStory(), guardedStory(), reuseStory(), swapStory(), sameAddressStory(), weightStory(),
 	}
 }
 
@@ -297,6 +297,32 @@ func sameAddressStory() sequence {
 				chains: "filter-services filter-external services SVC:web EXT:web SEP:web:a"},
 			{what: "the older goes", services: []manifest{younger}, want: everywhere(3, "answered x"),
 				chains: "services -SVC:web -EXT:web -SEP:web:a"},
+		},
+	}
+}
+
+// weightStory: shares change, and nobody's connection is lost over it.
+func weightStory() sequence {
+	with := func(annotations string) []manifest {
+		m := web("lb", "a", "x")
+		m.annotations = annotations
+		return []manifest{m}
+	}
+	here := everywhere(4, "answered a,x")
+	return sequence{
+		name: "weights",
+		probes: []*probe{call("pod:visitor", "tcp", "10.96.3.10:80"), call("node1", "udp", "[fd00:96::30a]:80"),
+			call("client", "tcp", "198.51.100.210:80"), call("client", "udp", "[2001:db8::11]:31001")},
+		before: []string{"unreachable", "unreachable", "unreachable", "refused"},
+		steps: []step{
+			{what: "made", services: with(""), want: here, chains: "services nodeports SVC:web EXT:web SEP:web:a SEP:web:x"},
+			{what: "more for one", services: with(`portolan.io/weights: "node/node2=3"`), want: here, chains: "SVC:web"},
+			{what: "less for it", services: with(`portolan.io/weights: "node/node2=2"`), want: here, chains: "SVC:web"},
+			{what: "in turn", services: with(`portolan.io/weights: "node/node2=2", portolan.io/algorithm: round-robin`), want: here, chains: "SVC:web"},
+			{what: "all alike, in turn", services: with(`portolan.io/algorithm: round-robin`), want: here, chains: "SVC:web"},
+			{what: "none for one", services: with(`portolan.io/weights: "node/node2=0"`), want: everywhere(4, "answered a"), chains: "SVC:web -SEP:web:x"},
+			{what: "as at first", services: with(""), want: here, chains: "SVC:web SEP:web:x"},
+			{what: "an annotation that is none", services: with("portolan.io/weights: all"), want: here, chains: ""},
 		},
 	}
 }

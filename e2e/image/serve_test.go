@@ -175,7 +175,8 @@ func (w world) config(mode string) string {
 		w.t.Fatal(err)
 	}
 	return strings.NewReplacer(`mode: ""`, fmt.Sprintf("mode: %q", mode), "oomScoreAdj: -997", "oomScoreAdj: "+string(score)).Replace(string(text)) +
-		"conntrack: {maxPerCore: 0, min: 0}\n" // the sizes are the whole machine's
+		"conntrack: {maxPerCore: 0, min: 0}\n" + // the sizes are the whole machine's
+		"nodePortAddresses: [all, localhost]\n"
 }
 
 // serves starts a container, calls its Service and stops it. It returns its log.
@@ -198,6 +199,13 @@ func (w world) serves(c container) string {
 	for _, to := range []string{"10.96.0.10:80", "192.0.2.11:30080", "[fd00:96::10]:80", "[2001:db8::11]:30080"} {
 		if o := w.Client.Dial("tcp", netip.MustParseAddrPort(to), time.Second); o.Verdict != lab.Answered || o.Pod != "a" {
 			w.t.Errorf("%s: %v", to, o)
+		}
+	}
+	if strings.Contains(log.String(), "NodePorts answer on loopback, in user space") {
+		for _, to := range []string{"127.0.0.1:30080", "[::1]:30080"} {
+			if o := w.node.Dial("tcp", netip.MustParseAddrPort(to), time.Second); o.Verdict != lab.Answered || o.Pod != "a" {
+				w.t.Errorf("%s: %v", to, o)
+			}
 		}
 	}
 	cmd.Process.Signal(syscall.SIGTERM)

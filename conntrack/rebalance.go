@@ -133,20 +133,21 @@ func (b *rebalancing) look(ctx context.Context) (round, error) {
 			filters[conntrack.Filter{IPv6: family == service.IPv6, Proto: conntrack.TCP, To: a.To.Addr(), ToPort: a.To.Port()}] = true
 		}
 	}
-	for _, filter := range filters.list() {
-		for f, err := range b.Table.Flows(ctx, filter) {
-			if err != nil {
-				return round{}, err
-			}
-			if p := count.index.Find(f, count.nodePorts); p == nil || p.Service != b.Service || !b.isPort(p) {
-				continue
-			}
-			count.Add(f)
-			if out.flows[f.Reply.Src] == nil {
-				out.flows[f.Reply.Src] = map[conntrack.Tuple]conntrack.Flow{}
-			}
-			out.flows[f.Reply.Src][f.Orig] = f
+	for f, err := range b.Table.Flows(ctx, filters.list()...) {
+		if err != nil {
+			return round{}, err
 		}
+		if p := count.index.Find(f, count.nodePorts); p == nil || p.Service != b.Service || !b.isPort(p) {
+			continue
+		}
+		if _, twice := out.flows[f.Reply.Src][f.Orig]; twice {
+			continue
+		}
+		count.Add(f)
+		if out.flows[f.Reply.Src] == nil {
+			out.flows[f.Reply.Src] = map[conntrack.Tuple]conntrack.Flow{}
+		}
+		out.flows[f.Reply.Src][f.Orig] = f
 	}
 	out.load = b.Plan.Load
 	out.load.Live, out.load.Endpoints = 0, nil

@@ -15,7 +15,7 @@ import (
 
 // Table is the kernel's table of connections, of one family's Reconciler alone.
 type Table interface {
-	Flows(context.Context, conntrack.Filter) iter.Seq2[conntrack.Flow, error]
+	Flows(context.Context, ...conntrack.Filter) iter.Seq2[conntrack.Flow, error]
 	Delete([]conntrack.Flow) (removed int, err error)
 }
 
@@ -72,6 +72,10 @@ const (
 	retryMin, retryMax = time.Second, 5 * time.Minute
 )
 
+// underWay is how long after a write the last packet that still met the rules of
+// before may need until the kernel tracks its flow.
+const underWay = 10 * time.Millisecond
+
 // batch bounds how many flows wait to be removed.
 const batch = 4096
 
@@ -116,6 +120,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 				return
 			case <-r.wake:
 			}
+		}
+		if !sleep(ctx, underWay) {
+			return
 		}
 		w := r.take()
 		full = full || w.Repaired
@@ -218,18 +225,16 @@ func (r *Reconciler) sweep(ctx context.Context, filters []conntrack.Filter, tcpR
 		errs = append(errs, err)
 		stale = stale[:0]
 	}
-	for _, filter := range filters {
-		for flow, err := range r.options.Table.Flows(ctx, filter) {
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			p.Read++
-			if reason := r.index.Judge(flow, nodePorts, tcpReset); reason != Leads {
-				p.Reasons[reason]++
-				if stale = append(stale, flow); len(stale) == batch {
-					remove()
-				}
+	for flow, err := range r.options.Table.Flows(ctx, filters...) {
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+		p.Read++
+		if reason := r.index.Judge(flow, nodePorts, tcpReset); reason != Leads {
+			p.Reasons[reason]++
+			if stale = append(stale, flow); len(stale) == batch {
+				remove()
 			}
 		}
 	}

@@ -38,16 +38,17 @@ func (f *fakeTable) problem() error {
 	return f.err
 }
 
-func (f *fakeTable) Flows(ctx context.Context, filter conntrack.Filter) iter.Seq2[conntrack.Flow, error] {
+func (f *fakeTable) Flows(ctx context.Context, filters ...conntrack.Filter) iter.Seq2[conntrack.Flow, error] {
 	return func(yield func(conntrack.Flow, error) bool) {
-		f.asked = append(f.asked, filter)
+		f.asked = append(f.asked, filters...)
 		time.Sleep(f.takes)
 		if err := f.problem(); err != nil {
 			yield(conntrack.Flow{}, err)
 			return
 		}
 		for _, flow := range slices.Clone(f.flows) {
-			if filter.Match(flow) && !yield(flow, nil) {
+			selects := func(filter conntrack.Filter) bool { return filter.Match(flow) }
+			if slices.ContainsFunc(filters, selects) && !yield(flow, nil) {
 				return
 			}
 		}

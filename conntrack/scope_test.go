@@ -95,6 +95,9 @@ func TestTouchedSelectsAllThatWentStale(t *testing.T) {
 			}
 			stale++
 			for name, list := range map[string][]conntrack.Filter{"the change": filters, "everything": x.Everything(tcpReset)} {
+				if name == "the change" && f.Proto == conntrack.TCP && f.Translated() && !tcpReset {
+					continue // left to the next full pass
+				}
 				if !slices.ContainsFunc(list, func(filter conntrack.Filter) bool { return filter.Match(f) }) {
 					t.Fatalf("%v leads nowhere, and no filter of %s selects it: %+v", f, name, list)
 				}

@@ -35,6 +35,7 @@ func TestFilters(t *testing.T) {
 		conntracktest.Flow(TCP, 1006, "10.96.0.11:80", "10.244.0.5:8080"),
 		conntracktest.Flow(UDP, 1007, "[fd00:96::10]:53", "[fd00:244::5]:53"),
 		conntracktest.Flow(TCP, 1008, "[fd00:96::10]:53", "[fd00:244::5]:53"),
+		conntracktest.Flow(SCTP, 1009, "10.96.0.10:53", "10.244.0.5:53"),
 	}
 	all[5].Status, all[5].State = 0, 1 // SYN_SENT
 	conntracktest.Create(t, all...)
@@ -43,18 +44,18 @@ func TestFilters(t *testing.T) {
 		filter Filter
 		ports  []uint16 // of the clients
 	}{
-		{Filter{}, []uint16{1001, 1002, 1003, 1004, 1005, 1006}},
+		{Filter{}, []uint16{1001, 1002, 1003, 1004, 1005, 1006, 1009}},
 		{Filter{IPv6: true}, []uint16{1007, 1008}},
 		{Filter{Proto: UDP}, []uint16{1001, 1002, 1003, 1004}},
 		{Filter{Proto: UDP, To: addr("10.96.0.10")}, []uint16{1001, 1002, 1003}},
 		{Filter{Proto: UDP, To: addr("10.96.0.10"), ToPort: 53, From: addr("10.244.0.5"), FromPort: 53}, []uint16{1001}},
 		{Filter{Proto: UDP, ToPort: 30053}, []uint16{1004}},
-		{Filter{From: addr("10.244.0.5")}, []uint16{1001, 1004, 1005, 1006}},
-		{Filter{To: addr("10.96.0.10")}, []uint16{1001, 1002, 1003, 1005}},
+		{Filter{From: addr("10.244.0.5")}, []uint16{1001, 1004, 1005, 1006, 1009}},
+		{Filter{To: addr("10.96.0.10")}, []uint16{1001, 1002, 1003, 1005, 1009}},
 		{Filter{Proto: TCP, FromPort: 8080}, []uint16{1006}},
 		{Filter{Proto: TCP, Unreplied: true}, []uint16{1006}},
 		{Filter{IPv6: true, Proto: TCP, To: addr("fd00:96::10"), From: addr("fd00:244::5")}, []uint16{1008}},
-		{Filter{Proto: SCTP}, nil},
+		{Filter{Proto: SCTP}, []uint16{1009}},
 	} {
 		got := map[uint16]bool{}
 		for _, f := range list(t, table, c.filter) {

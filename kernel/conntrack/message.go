@@ -90,14 +90,22 @@ func (w *writer) addr(typ uint16, addr netip.Addr) {
 	}
 }
 
-// dump asks for the flows of a filter, or for more: a kernel passes over what it
-// does not know, and with IPv6 addresses it selects all flows but the wanted ones
-// (seen on 6.18), so they are not said.
-func (w *writer) dump(seq uint32, f Filter) {
-	message := w.message(ctGet, unix.NLM_F_DUMP, seq, f.IPv6)
+// known is the part of a filter that the kernel is asked for. With IPv6 addresses it
+// selects all flows but the wanted ones (seen on 6.18), so they are not said.
+func (f Filter) known(blind bool) Filter {
+	if blind {
+		return Filter{IPv6: f.IPv6}
+	}
 	if f.IPv6 {
 		f.To, f.From = netip.Addr{}, netip.Addr{}
 	}
+	return f
+}
+
+// dump asks for the flows of a filter, or for more: a kernel passes over what it does
+// not know.
+func (w *writer) dump(seq uint32, f Filter) {
+	message := w.message(ctGet, unix.NLM_F_DUMP, seq, f.IPv6)
 	orig := tuple{dst: f.To, proto: f.Proto}
 	reply := tuple{src: f.From}
 	var origFlags, replyFlags uint32

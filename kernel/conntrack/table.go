@@ -15,6 +15,7 @@ import (
 // yields, Delete may be called.
 type Table struct {
 	dump, change *socket
+	blind        bool // the kernel knows no filters but the family (before 5.8)
 }
 
 // Open opens the table.
@@ -28,7 +29,7 @@ func Open() (*Table, error) {
 		unix.Close(dump.fd)
 		return nil, err
 	}
-	return &Table{dump, change}, nil
+	return &Table{dump: dump, change: change}, nil
 }
 
 // Close ends the use of the table.
@@ -40,49 +41,89 @@ func (t *Table) Close() error {
 // changed its size meanwhile.
 var ErrInterrupted = errors.New("conntrack: the table changed its size while it was read")
 
-// Flows streams the flows that the filter selects, each as the kernel comes upon
-// it: flows that come or go meanwhile may be there or not. After an error nothing
-// follows. It ends with the context.
-func (t *Table) Flows(ctx context.Context, f Filter) iter.Seq2[Flow, error] {
+// Flows streams the flows that some of the filters select, each as the kernel comes
+// upon it: flows that come or go meanwhile may be there or not, and those that two
+// filters select may be there twice. After an error nothing follows. It ends with the
+// context.
+func (t *Table) Flows(ctx context.Context, filters ...Filter) iter.Seq2[Flow, error] {
 	return func(yield func(Flow, error) bool) {
-		s := t.dump
-		s.seq++
-		w := writer{}
-		w.dump(s.seq, f)
-		if err := s.send(w.buf); err != nil {
-			yield(Flow{}, fmt.Errorf("conntrack: ask for flows: %w", err))
-			return
-		}
-		listening, interrupted := true, false
-		for {
-			list, err := s.receive()
-			if err != nil {
-				if listening {
-					yield(Flow{}, fmt.Errorf("conntrack: read flows: %w", err))
-				}
+		for _, w := range t.walks(filters) {
+			if !t.walk(ctx, w, yield) {
 				return
-			}
-			ended := ctx.Err() != nil // what is under way is read to its end
-			for m := range list {
-				if m.seq != s.seq {
-					continue
-				}
-				interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
-				if m.typ == unix.NLMSG_ERROR || m.typ == unix.NLMSG_DONE {
-					if err := endOfDump(ctx, m, interrupted); err != nil && listening {
-						yield(Flow{}, err)
-					}
-					return
-				}
-				if !listening || ended || m.typ != ctNew {
-					continue
-				}
-				if flow, ok := parseFlow(m.body); ok && f.Match(flow) {
-					listening = yield(flow, nil)
-				}
 			}
 		}
 	}
+}
+
+// walk is one dump: what the kernel is asked for, and what is wanted of that.
+type walk struct {
+	asked  Filter
+	wanted []Filter
+}
+
+// walks is how often the kernel has to walk its table.
+func (t *Table) walks(filters []Filter) (out []walk) {
+	for _, f := range filters {
+		asked := f.known(t.blind)
+		i := slices.IndexFunc(out, func(w walk) bool { return w.asked == asked })
+		if i < 0 {
+			i = len(out)
+			out = append(out, walk{asked: asked})
+		}
+		out[i].wanted = append(out[i].wanted, f)
+	}
+	return out
+}
+
+// walk tells whether to go on.
+func (t *Table) walk(ctx context.Context, w walk, yield func(Flow, error) bool) bool {
+	s := t.dump
+	s.seq++
+	request := writer{}
+	request.dump(s.seq, w.asked)
+	if err := s.send(request.buf); err != nil {
+		yield(Flow{}, fmt.Errorf("conntrack: ask for flows: %w", err))
+		return false
+	}
+	listening, interrupted := true, false
+	for {
+		list, err := s.receive()
+		if err != nil {
+			if listening {
+				yield(Flow{}, fmt.Errorf("conntrack: read flows: %w", err))
+			}
+			return false
+		}
+		ended := ctx.Err() != nil // what is under way is read to its end
+		for m := range list {
+			if m.seq != s.seq {
+				continue
+			}
+			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
+			if m.typ == unix.NLMSG_ERROR || m.typ == unix.NLMSG_DONE {
+				err := endOfDump(ctx, m, interrupted)
+				if err != nil && listening {
+					yield(Flow{}, err)
+				}
+				return err == nil && listening
+			}
+			if !listening || ended || m.typ != ctNew {
+				continue
+			}
+			if flow, ok := parseFlow(m.body); ok && t.selects(w, flow) {
+				listening = yield(flow, nil)
+			}
+		}
+	}
+}
+
+// selects tells whether a flow is wanted. One that was not asked for shows that the
+// kernel knows no filters.
+func (t *Table) selects(w walk, f Flow) bool {
+	asked := w.asked
+	asked.Unreplied = false // known later than the rest
+	t.blind = t.blind || !asked.Match(f)
+	return slices.ContainsFunc(w.wanted, func(filter Filter) bool { return filter.Match(f) })
 }
 
 // endOfDump tells why a dump is not all that was asked for.

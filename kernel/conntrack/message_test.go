@@ -75,3 +75,33 @@ func TestParseFlow(t *testing.T) {
 		}
 	}
 }
+
+// TestWalks: filters that are one to the kernel take one walk of its table.
+func TestWalks(t *testing.T) {
+	addr := netip.MustParseAddr
+	v4 := []Filter{{Proto: UDP, From: addr("10.244.0.1"), FromPort: 53}, {Proto: UDP, From: addr("10.244.0.2"), FromPort: 53}, {Proto: TCP, Unreplied: true}}
+	v6 := []Filter{{IPv6: true, Proto: UDP, From: addr("fd00:244::1"), FromPort: 53}, {IPv6: true, Proto: UDP, To: addr("fd00:96::a"), FromPort: 53}, {IPv6: true, Proto: TCP}}
+	for _, c := range []struct {
+		name    string
+		blind   bool
+		filters []Filter
+		want    int
+	}{
+		{"IPv4", false, v4, 3}, {"IPv6, where addresses are not asked for", false, v6, 2},
+		{"a kernel without filters", true, v4, 1}, {"none", false, nil, 0},
+	} {
+		table, wanted := Table{blind: c.blind}, 0
+		walks := table.walks(c.filters)
+		for _, w := range walks {
+			wanted += len(w.wanted)
+		}
+		if len(walks) != c.want || wanted != len(c.filters) {
+			t.Errorf("%s: %+v", c.name, walks)
+		}
+	}
+	table := &Table{}
+	old := sample("192.0.2.7:1000", "10.96.0.10:80", "10.244.1.5:8080")
+	if table.selects(walk{asked: v4[0], wanted: v4[:1]}, old) || !table.blind {
+		t.Error("a flow that was not asked for was taken, or nothing was learned from it")
+	}
+}

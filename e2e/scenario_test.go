@@ -23,6 +23,7 @@ type scenario struct {
 	zones     map[string]string // node -> zone
 	manifests []byte
 	args      []string
+	neighbour []string // commands that make somebody else's rules on node1
 	flows     []flow
 	podnet    string // backend of the pod network; empty for the lab's plain routes
 }
@@ -42,9 +43,11 @@ type flow struct {
 	only    string // proxy mode in which the line holds; empty for all
 }
 
-func readScenarios(t *testing.T) []scenario {
+func readScenarios(t *testing.T) []scenario { return readScenariosOf(t, "testdata") }
+
+func readScenariosOf(t *testing.T, folder string) []scenario {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.txtar")
+	files, err := filepath.Glob(folder + "/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
@@ -74,6 +77,8 @@ func parseScenario(name string, data []byte) (scenario, error) {
 			s.manifests = part.Data
 		case "args":
 			s.args = lines(part.Data)
+		case "neighbour":
+			s.neighbour = lines(part.Data)
 		case "flows":
 			err = s.parseFlows(lines(part.Data))
 		default:

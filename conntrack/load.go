@@ -195,14 +195,20 @@ func endpointState(p *service.Port, addr netip.AddrPort) EndpointState {
 	return NotReady
 }
 
-// sum shares out the flows of each route among the endpoints that it uses.
+// sum shares out the flows of each route among the endpoints that it uses, by their
+// weights.
 func (p *portCount) sum() Load {
 	expected := map[netip.AddrPort]float64{}
 	for key, n := range p.routes {
 		i := slices.IndexFunc(p.decided.Frontends, func(f service.Frontend) bool { return f.Kind == key.kind })
 		route := p.decided.Frontends[i].Route(key.class)
-		for _, e := range route.Endpoints {
-			expected[e.Addr] += float64(n) / float64(len(route.Endpoints))
+		ratios := service.Ratios(route.Endpoints)
+		all := 0
+		for _, r := range ratios {
+			all += r
+		}
+		for i, e := range route.Endpoints {
+			expected[e.Addr] += float64(n) * float64(ratios[i]) / float64(all)
 		}
 	}
 	out := p.load

@@ -123,3 +123,18 @@ func TestSkewOfFlows(t *testing.T) {
 		t.Error("UDP closes")
 	}
 }
+
+// What is expected follows the weights.
+func TestLoadsByWeight(t *testing.T) {
+	weighted := web()
+	weighted.Ports[0].Endpoints[0].Weight = 3
+	s := (&service.Snapshot{}).With(service.Node{Name: "node-1"}, []*service.Service{weighted}, nil)
+	c := NewCount(s, service.IPv4, local)
+	for range 20 {
+		c.Add(flow(t, "tcp 10.96.0.10:80 10.244.1.1:8080 established"))
+	}
+	l := c.Loads()[0]
+	if first, second := l.Endpoints[0].Expected, l.Endpoints[1].Expected; first != 15 || second != 5 || l.Misplaced() != 5 {
+		t.Errorf("expected %v and %v, %v misplaced", first, second, l.Misplaced())
+	}
+}

@@ -243,6 +243,11 @@ func (u *update) write() error {
 		return err
 	}
 	for at := range u.steps {
+		if at == stepLists && !u.b.rebuild && slices.ContainsFunc(u.chains, isNew) {
+			if err := u.send(); err != nil {
+				return err
+			}
+		}
 		for _, s := range u.steps[at] {
 			if u.batch.Len() >= u.limit {
 				if err := u.send(); err != nil {
@@ -282,6 +287,8 @@ func (u *update) taken() error {
 	u.sent = nil
 	return u.answer(err)
 }
+
+func isNew(c dataplane.Change) bool { return !c.Exists }
 
 // writeChains makes all new chains first, since rules lead from one to another.
 func (u *update) writeChains() error {

@@ -40,8 +40,9 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	if err := b.forget(stale); err != nil {
 		return err
 	}
-	b.late.add(u.late, stale)
-	b.schedule(removeAfter)
+	u.late.stale = stale
+	b.late.young.add(u.late)
+	b.schedule()
 	return nil
 }
 
@@ -59,7 +60,7 @@ type update struct {
 	sets   []dataplane.Object
 	chains []dataplane.Change
 	steps  [steps][]step
-	late   removals
+	late   waiting
 }
 
 // step is what happens to one atom: it comes, goes, or has other data.
@@ -108,15 +109,15 @@ func stepOf(set string, s *shape, stays bool) int {
 // sort takes the plan apart. What waits for its removal and is wanted again
 // waits no more.
 func (u *update) sort(p dataplane.Plan) error {
-	u.late = newRemovals()
+	u.late = newWaiting()
 	for _, c := range p.Changes {
 		name, isChain := strings.CutPrefix(c.Container, chainPrefix)
 		switch {
 		case isChain && c.Remove:
 			u.late.chains[name] = true
 		case isChain:
-			c.Exists = c.Exists || u.b.late.chains[name]
-			delete(u.b.late.chains, name)
+			c.Exists = c.Exists || u.b.late.chain(name)
+			u.b.late.keepChain(name)
 			u.chains = append(u.chains, c)
 		case c.Container == setsContainer:
 			if err := u.sortSets(c); err != nil {
@@ -127,6 +128,7 @@ func (u *update) sort(p dataplane.Plan) error {
 		}
 	}
 	if u.b.rebuild {
+		u.b.unschedule()
 		u.b.late = newRemovals()
 		u.limit = 1 << 30
 	}
@@ -141,8 +143,8 @@ func (u *update) sortSets(c dataplane.Change) error {
 		return fmt.Errorf("nftables: apply: set %s is there in another shape; the table will be replaced", c.Replaced[0].New.Key.Name)
 	}
 	for _, o := range c.Created {
-		if u.b.late.sets[o.Key.Name] {
-			delete(u.b.late.sets, o.Key.Name)
+		if u.b.late.set(o.Key.Name) {
+			u.b.late.keepSet(o.Key.Name)
 			continue
 		}
 		u.sets = append(u.sets, o)
@@ -202,10 +204,9 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 // comes adds an atom, unless what it needs is there and waits to be removed.
 func (u *update) comes(k *dataplane.Key, a atom) {
 	one := step{key: k, set: a.set, new: a.data, come: true}
-	if len(u.b.late.slots) > 0 {
-		id := slotID{a.set, k.Name}
-		one.old, one.goes = u.b.late.slots[id]
-		delete(u.b.late.slots, id)
+	if id := (slotID{a.set, k.Name}); !u.b.late.empty() {
+		one.old, one.goes = u.b.late.slots(id)
+		u.b.late.keepSlots(id)
 	}
 	u.step(one)
 }

@@ -64,8 +64,8 @@ func olderThan(t testing.TB, major, minor int) bool {
 func (b *Backend) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.unschedule()
 	b.late = newRemovals()
-	b.schedule(0)
 }
 
 // family has addresses of the same meaning in both families.

@@ -20,13 +20,13 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		o := observation{b: b, yield: yield, late: newRemovals()}
+		o := observation{b: b, yield: yield, late: newWaiting()}
 		if err := o.run(); err != nil {
 			yield(dataplane.Object{}, fmt.Errorf("nftables: observe: %w", err))
 			return
 		}
 		if !o.stopped {
-			b.late.keep(o.late)
+			b.late.only(o.late)
 			b.fresh = true
 		}
 	}
@@ -35,7 +35,7 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 type observation struct {
 	b       *Backend
 	yield   func(dataplane.Object, error) bool
-	late    removals // what was seen of those that wait
+	late    waiting // what was seen of those that wait
 	stopped bool
 }
 
@@ -82,7 +82,7 @@ func (o *observation) chains(chains []nft.Chain) error {
 		byChain[r.Chain] = append(byChain[r.Chain], o.b.words.ruleText(r))
 	}
 	for _, c := range chains {
-		if o.b.late.chains[c.Name] {
+		if o.b.late.chain(c.Name) {
 			o.late.chains[c.Name] = true
 			continue
 		}
@@ -112,7 +112,7 @@ func (o *observation) sets() error {
 			body = o.b.words.setBody(set.Name, s)
 			ours = append(ours, set.Name)
 		}
-		if o.b.late.sets[set.Name] {
+		if o.b.late.set(set.Name) {
 			o.late.sets[set.Name] = true
 			continue
 		}
@@ -173,7 +173,7 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 		}
 		data := dataOf(name, body)
 		id := slotID{set, name}
-		if _, late := o.b.late.slots[id]; late {
+		if _, late := o.b.late.slots(id); late {
 			o.late.slots[id] = data
 			continue
 		}

@@ -75,7 +75,7 @@ func (s *script) chains(p dataplane.Plan) {
 // elements prints them step by step, those of one set together, and returns those
 // that go later.
 func (s *script) elements(p dataplane.Plan) map[slotID]string {
-	u := update{b: s.b, late: newRemovals()}
+	u := update{b: s.b, late: newWaiting()}
 	for _, c := range p.Changes {
 		if !strings.HasPrefix(c.Container, chainPrefix) && c.Container != setsContainer {
 			u.sortElements(c)

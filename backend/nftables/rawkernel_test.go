@@ -40,7 +40,7 @@ func (*rawKernel) Changes(context.Context) <-chan struct{} { return nil }
 
 func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 	var structure dataplane.Plan
-	u := update{b: r.b, late: newRemovals()}
+	u := update{b: r.b, late: newWaiting()}
 	for _, c := range p.Changes {
 		switch {
 		case strings.HasPrefix(c.Container, chainPrefix):

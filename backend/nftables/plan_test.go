@@ -117,7 +117,7 @@ delete element ip portolan service-ips {
 add element ip portolan service-ips {
 	10.96.0.1 . tcp . 80 : goto lb-1-masq-outside
 }
-# what follows is written 150ms later, in a transaction of its own
+# what follows is written 500ms later, in a transaction of its own
 delete element ip portolan eps-2 {
 	10.96.0.1 . tcp . 80 . 0,
 	10.96.0.1 . tcp . 80 . 1

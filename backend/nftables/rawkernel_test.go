@@ -36,7 +36,7 @@ func (*rawKernel) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(func(dataplane.Object, error) bool) {}
 }
 
-func (*rawKernel) Changes(context.Context) <-chan struct{} { return nil }
+func (*rawKernel) Changes(context.Context) <-chan dataplane.Notice { return nil }
 
 func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 	var structure dataplane.Plan

@@ -185,6 +185,7 @@ func busy(t *testing.T, mode string) map[string]*dto.MetricFamily {
 		a := agent.New(m.CountRules(backends), agent.Options{MinSyncPeriod: time.Second, FullPeriod: time.Hour, RetryMin: time.Second, RetryMax: time.Minute,
 			Log: slog.New(slog.DiscardHandler), Queued: m.Queued, Synced: m.Synced})
 		m.Watch(a)
+		m.WatchConnections(func() (int, int, error) { return 7, 100, nil })
 		ctx, stop := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { a.Run(ctx); close(done) }()

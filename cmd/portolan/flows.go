@@ -19,6 +19,7 @@ type flows map[service.Family]*conntrack.Reconciler
 // newFlows returns what works for the families whose connections can be read.
 func newFlows(c config.Config, families []service.Family, counts *metrics.Metrics, log *slog.Logger) flows {
 	out := flows{}
+	counts.WatchConnections(connectionsTracked)
 	tcpReset := tcpResetSwitch(c, log)
 	for _, f := range families {
 		table, err := kernel.Open()
@@ -55,7 +56,8 @@ func (l flows) written(r agent.Result) {
 }
 
 // join adds the reconcilers to what works side by side.
-func (l flows) join(work *crew) {
+func (l flows) join(work *crew, log *slog.Logger) {
+	work.add(func(ctx context.Context) error { return watchTable(ctx, log) })
 	for _, reconciler := range l {
 		work.add(func(ctx context.Context) error {
 			reconciler.Run(ctx)

@@ -73,7 +73,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	})
 	defer ramp.Stop()
 	complain := newComplaintLog(log, source.tell)
-	report.flows.join(work)
+	report.flows.join(work, log)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, families, log)
 		return source.follow(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {

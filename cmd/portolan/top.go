@@ -213,8 +213,7 @@ func (n *liveNode) look(begun *newFlowCounts, during time.Duration) (topView, er
 		}
 		v.loads = append(v.loads, count.Loads()...)
 	}
-	v.entries, _ = host.Read(netfilterFile + "count") // 0 where the kernel does not say
-	v.most, _ = host.Read(netfilterFile + "max")
+	v.entries, v.most, _ = connectionsTracked() // 0 where the kernel does not say
 	return v, nil
 }
 

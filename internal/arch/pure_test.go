@@ -17,6 +17,7 @@ var pure = []string{
 	"service/*.go", "netfilter/*.go", "trace/*.go", "verify/*.go",
 	"dataplane/want.go", "dataplane/compose.go", "dataplane/object.go", "dataplane/plan.go",
 	"backend/*/render.go",
+	"conntrack/index.go", "conntrack/stale.go", "conntrack/scope.go", "conntrack/load.go", "conntrack/shed.go",
 	"localhost/ports.go", "localhost/table.go", "slowstart/stages.go",
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/lab"
 )
 
 // profile is a seccomp profile as the OCI runtime specification has it, as far as ours
@@ -162,6 +165,23 @@ func TestSeccompServes(t *testing.T) {
 			w.serves(c)
 		})
 	}
+}
+
+// And it carries what is sent to NodePorts on loopback, which it does itself in
+// nftables mode.
+func TestSeccompLoopback(t *testing.T) {
+	needsRoot(t)
+	t.Parallel()
+	w := newWorld(t, lab.NFT)
+	c := w.pod("nftables", "nodePortAddresses: [primary, localhost]\n")
+	c.Filter = filter(t)
+	w.serves(c, func() {
+		for _, proto := range []string{"tcp", "udp"} {
+			if o := w.node.Dial(proto, netip.MustParseAddrPort("127.0.0.1:30080"), patience); o.Verdict != lab.Answered || o.Pod != "a" {
+				t.Errorf("%s to 127.0.0.1:30080: %v", proto, o)
+			}
+		}
+	})
 }
 
 // The profile refuses what a proxy has no business with. The process has all other

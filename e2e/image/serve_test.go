@@ -35,20 +35,22 @@ spec:
   clusterIPs: [10.96.0.10, "fd00:96::10"]
   ipFamilies: [IPv4, IPv6]
   ipFamilyPolicy: RequireDualStack
-  ports: [{protocol: TCP, port: 80, targetPort: 8080, nodePort: 30080}]
+  ports:
+  - {name: tcp, protocol: TCP, port: 80, targetPort: 8080, nodePort: 30080}
+  - {name: udp, protocol: UDP, port: 80, targetPort: 8080, nodePort: 30080}
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-4, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-ports: [{name: "", protocol: TCP, port: 8080}]
+ports: [{name: tcp, protocol: TCP, port: 8080}, {name: udp, protocol: UDP, port: 8080}]
 endpoints: [{addresses: [10.244.1.11], nodeName: node1, conditions: {ready: true}}]
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-6, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: IPv6
-ports: [{name: "", protocol: TCP, port: 8080}]
+ports: [{name: tcp, protocol: TCP, port: 8080}, {name: udp, protocol: UDP, port: 8080}]
 endpoints: [{addresses: ["fd00:244:1::11"], nodeName: node1, conditions: {ready: true}}]
 `
 
@@ -108,6 +110,18 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
+// In the image, kubeadm's command finds the program, which knows what it is then.
+func TestKubeProxyByName(t *testing.T) {
+	needsRoot(t)
+	t.Parallel()
+	w := newWorld(t, lab.NFT)
+	c := container{Root: root, ReadOnly: true, Args: []string{"/usr/local/bin/kube-proxy", "--config=/nowhere"}}
+	out, err := c.command(t, w.node).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "/nowhere") || strings.Contains(string(out), "unknown") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Legacy iptables is what NET_RAW is for.
 func TestLegacyNeedsNetRaw(t *testing.T) {
 	needsRoot(t)
@@ -155,12 +169,13 @@ func newWorld(t *testing.T, v lab.Variant, nodes ...lab.NodeSpec) world {
 	return w
 }
 
-// pod is the DaemonSet's container, which reads Services from files here.
-func (w world) pod(mode string) container {
+// pod is the DaemonSet's container, which reads Services from files here; config is
+// added to its configuration.
+func (w world) pod(mode string, config ...string) container {
 	w.t.Helper()
 	spec := daemonSet(w.t, "../../deploy/base/daemonset.yaml").Spec.Template.Spec
 	options := "---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nmanifests: [/etc/portolan/services]\n"
-	return podOf(w.t, spec, spec.Containers[0], "node1", map[string]string{"config.conf": w.config(mode) + options, "services/web.yaml": services})
+	return podOf(w.t, spec, spec.Containers[0], "node1", map[string]string{"config.conf": w.config(mode) + strings.Join(config, "") + options, "services/web.yaml": services})
 }
 
 // config is that of deploy/base for a mode.
@@ -179,8 +194,9 @@ func (w world) config(mode string) string {
 		"nodePortAddresses: [all, localhost]\n"
 }
 
-// serves starts a container, calls its Service and stops it. It returns its log.
-func (w world) serves(c container) string {
+// serves starts a container, calls its Service, does more if that is asked for, and
+// stops it. It returns its log.
+func (w world) serves(c container, more ...func()) string {
 	w.t.Helper()
 	cmd := c.command(w.t, w.node)
 	log := &logBuffer{}
@@ -207,6 +223,9 @@ func (w world) serves(c container) string {
 				w.t.Errorf("%s: %v", to, o)
 			}
 		}
+	}
+	for _, do := range more {
+		do()
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {

@@ -22,7 +22,7 @@ type holding struct {
 }
 
 // part is the objects of one holding that lie in one container. The zero part
-// is empty.
+// is empty; another empty one has an owner all the same.
 type part struct {
 	of       *holding
 	from, to int32
@@ -49,11 +49,11 @@ type container struct {
 	// Whether it is in Want.dirty and Want.unchecked, so that these are not asked
 	// for every owner.
 	dirty, unchecked bool
-
-	index *index  // nil while there are few owners
-	parts partSet // by owner; never an empty part
 	// fresh: the kernel is believed to have nothing of it yet, whoever asks.
-	fresh  bool
+	fresh bool
+
+	index  *index  // nil while there are few owners
+	parts  partSet // by owner; never an empty part
 	before partSet // believed to be in the kernel, by owner, where it differs; unless fresh
 }
 
@@ -76,27 +76,31 @@ func (c *container) instead(owner string) (part, bool) {
 	return c.before.get(owner)
 }
 
-// partSet maps owners to parts. Nearly every container has one owner, hence
-// the place for one without a map.
+// partSet maps owners to parts, which say whose they are. Nearly every container has
+// one owner, hence the place for one without a map; and there are very many
+// containers, hence nothing beside.
 type partSet struct {
-	name string
 	sole part
-	used bool
 	more map[string]part
 }
 
+// has tells whether the owner's part is the one without a map.
+func (s *partSet) has(owner string) bool { return s.sole.of != nil && s.sole.of.owner.Name == owner }
+
 func (s *partSet) get(owner string) (part, bool) {
-	if s.used && s.name == owner {
+	if s.has(owner) {
 		return s.sole, true
 	}
 	p, ok := s.more[owner]
 	return p, ok
 }
 
-func (s *partSet) put(owner string, p part) {
-	if !s.used || s.name == owner {
+// put takes the part of an owner, in the place of the one before.
+func (s *partSet) put(p part) {
+	owner := p.of.owner.Name
+	if s.sole.of == nil || s.has(owner) {
 		if _, elsewhere := s.more[owner]; !elsewhere {
-			s.name, s.sole, s.used = owner, p, true
+			s.sole = p
 			return
 		}
 	}
@@ -107,23 +111,23 @@ func (s *partSet) put(owner string, p part) {
 }
 
 func (s *partSet) remove(owner string) {
-	if s.used && s.name == owner {
-		s.name, s.sole, s.used = "", part{}, false
+	if s.has(owner) {
+		s.sole = part{}
 		return
 	}
 	delete(s.more, owner)
 }
 
 func (s *partSet) len() int {
-	if s.used {
+	if s.sole.of != nil {
 		return len(s.more) + 1
 	}
 	return len(s.more)
 }
 
 func (s *partSet) each(f func(owner string, p part)) {
-	if s.used {
-		f(s.name, s.sole)
+	if s.sole.of != nil {
+		f(s.sole.of.owner.Name, s.sole)
 	}
 	for owner, p := range s.more {
 		f(owner, p)
@@ -211,7 +215,7 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	if now.empty() {
 		c.parts.remove(owner)
 	} else {
-		c.parts.put(owner, now)
+		c.parts.put(now)
 	}
 	contends := c.parts.len() > 1
 	if c.index != nil {
@@ -223,8 +227,10 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	before, known := c.instead(owner)
 	switch {
 	case c.fresh:
+	case !known && old.of == nil:
+		c.before.put(part{of: now.of}) // nothing, of this owner
 	case !known:
-		c.before.put(owner, old)
+		c.before.put(old)
 	case before.equal(now):
 		c.before.remove(owner)
 	}
@@ -279,7 +285,11 @@ func (w *Want) Taken(held func(owner string) bool) {
 		var kept partSet
 		c.differing(func(owner string, p part) {
 			if held(owner) {
-				kept.put(owner, p)
+				if p.of == nil { // nothing is in the kernel yet
+					p.of = w.owners[owner]
+					p.from, p.to = 0, 0
+				}
+				kept.put(p)
 			}
 		})
 		c.before, c.fresh = kept, false

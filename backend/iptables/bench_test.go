@@ -20,9 +20,7 @@ func (p *paper) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 }
 
 func (p *paper) Apply(_ context.Context, plan dataplane.Plan) error {
-	var in restoreText
-	in.write(plan)
-	p.last = in.buf.Bytes()
+	p.last = []byte(PlanText(plan))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"portolan/dataplane"
@@ -84,8 +85,8 @@ func (b *Backend) startWatching(ctx context.Context) (watch *iptables.Watch, end
 }
 
 // restore writes input as a change of our own.
-func (b *Backend) restore(ctx context.Context, text []byte, effect iptables.Effect) error {
-	write := func() error { return b.options.Tool.Restore(ctx, text) }
+func (b *Backend) restore(ctx context.Context, input func(io.Writer) error, effect iptables.Effect) error {
+	write := func() error { return b.options.Tool.RestoreFrom(ctx, input) }
 	watch := b.options.Watch
 	if watch == nil {
 		watch = b.own.Load()

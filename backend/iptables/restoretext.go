@@ -1,7 +1,7 @@
 package iptables
 
 import (
-	"bytes"
+	"bufio"
 	"cmp"
 	"slices"
 	"strings"
@@ -21,18 +21,20 @@ func Text(objects []dataplane.Object) string {
 // Apply feeds to the program, but that Apply puts many new chains before it in
 // sections of their own where that is faster.
 func PlanText(p dataplane.Plan) string {
-	var in restoreText
+	var text strings.Builder
+	in := restoreText{out: bufio.NewWriter(&text)}
 	in.write(p)
-	return in.buf.String()
+	_ = in.out.Flush() // a Builder takes everything
+	return text.String()
 }
 
 // restoreText writes a plan as iptables-restore reads it. Each table takes effect at
 // its own COMMIT, so where a plan touches both, filter is written in two steps
 // around nat; see twoSteps.
 type restoreText struct {
-	buf      bytes.Buffer
-	line     int // number of the next line, from 1
-	lookFor  int // a line whose key is wanted, 0 for none
+	out      *bufio.Writer // nil to count, and to look for a line
+	line     int           // number of the next line, from 1
+	lookFor  int           // a line whose key is wanted, 0 for none
 	found    dataplane.Key
 	sections int
 	// batch is how many new chains go into one section; 0 for all. See prepare.
@@ -41,7 +43,6 @@ type restoreText struct {
 
 func (in *restoreText) write(p dataplane.Plan) {
 	in.line = 1
-	in.buf.Grow(sizeOf(p))
 	filter, nat, mangle := tableChanges(p, "filter"), tableChanges(p, "nat"), tableChanges(p, "mangle")
 	nat = in.prepare(nat)
 	first, last := filter, []dataplane.Change(nil)
@@ -141,21 +142,11 @@ func (in *restoreText) put(k dataplane.Key, parts ...string) {
 		in.found = k
 	}
 	in.line++
+	if in.out == nil {
+		return
+	}
 	for _, p := range parts {
-		in.buf.WriteString(p)
+		in.out.WriteString(p) // the first error comes back from Flush
 	}
-	in.buf.WriteByte('\n')
-}
-
-// sizeOf estimates the input, so that a large one is not copied while it grows.
-func sizeOf(p dataplane.Plan) int {
-	n := 128
-	for _, c := range p.Changes {
-		name := len(c.Container) + 16
-		n += 2 * name
-		for _, o := range c.Lines {
-			n += name + len(o.Body)
-		}
-	}
-	return n
+	in.out.WriteByte('\n')
 }

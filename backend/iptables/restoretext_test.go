@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"bufio"
 	"errors"
 	"flag"
 	"net/netip"
@@ -280,10 +281,12 @@ func TestBatchesLeadOnlyToWhatIsThere(t *testing.T) {
 		w.Set(dataplane.Owner{Name: svc.Name.String()}, objects)
 	}
 	plan := w.Plan(func(string) bool { return false })
-	in := restoreText{batch: 5}
+	var text strings.Builder
+	in := restoreText{out: bufio.NewWriter(&text), batch: 5}
 	in.write(plan)
+	in.out.Flush()
 	there := map[string]bool{}
-	lines := strings.Split(strings.TrimSpace(in.buf.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 	for i, line := range lines {
 		if chain, ok := strings.CutPrefix(line, ":"); ok {
 			chain, _, _ = strings.Cut(chain, " ")
@@ -298,14 +301,14 @@ func TestBatchesLeadOnlyToWhatIsThere(t *testing.T) {
 	}
 	if n := slices.Index(lines, "*filter"); n < 0 || strings.Count(strings.Join(lines[:n], "\n"), "*nat") < 5 ||
 		strings.Contains(strings.Join(lines[:n], "\n"), "-A KUBE-SERVICES") {
-		t.Errorf("input\n%s", in.buf.String())
+		t.Errorf("input\n%s", text.String())
 	}
 	sorted := func(text string) []string {
 		l := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return l == "*nat" || l == "COMMIT" })
 		slices.Sort(l)
 		return l
 	}
-	if !slices.Equal(sorted(in.buf.String()), sorted(PlanText(plan))) {
+	if !slices.Equal(sorted(text.String()), sorted(PlanText(plan))) {
 		t.Error("batches write something else than the plan")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -120,19 +121,24 @@ func (e *RestoreError) Unwrap() error { return e.Err }
 // Restore feeds text to iptables-restore --noflush --counters. Each table in it
 // is taken as a whole or not at all. Errors are of type *RestoreError.
 func (t *Tool) Restore(ctx context.Context, text []byte) error {
+	return t.RestoreFrom(ctx, func(w io.Writer) error { _, err := w.Write(text); return err })
+}
+
+// RestoreFrom is Restore of what write writes, which is never held as a whole. It is
+// called once more when a line is at fault, for that line's text.
+func (t *Tool) RestoreFrom(ctx context.Context, write func(io.Writer) error) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
 	cmd := t.command(ctx, t.RestoreProgram, append(t.waitArgs(), "--noflush", "--counters")...)
-	cmd.Stdin = bytes.NewReader(text)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	err := feed(cmd, write)
 	if err == nil {
 		return nil
 	}
 	e := &RestoreError{Program: t.RestoreProgram, Stderr: oneLine(stderr.String()), Err: err}
 	e.Line = errorLine(stderr.String())
-	e.Text = lineOf(text, e.Line)
+	e.Text = lineOf(write, e.Line)
 	e.Refused = refused(err, e.Line, stderr.String())
 	if ctx.Err() != nil {
 		e.Err, e.Refused = ctx.Err(), false
@@ -184,14 +190,56 @@ func refused(err error, line int, stderr string) bool {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-func lineOf(text []byte, n int) string {
-	for i := 1; i < n; i++ {
-		_, rest, ok := bytes.Cut(text, []byte("\n"))
-		if !ok {
-			return ""
-		}
-		text = rest
+// feed runs a program on what write writes. Why a program ended before it had read
+// everything, its exit tells.
+func feed(cmd *exec.Cmd, write func(io.Writer) error) error {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	return string(line)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	written := errors.Join(write(in), in.Close())
+	if err := cmd.Wait(); err != nil {
+		return err
+	}
+	return written
+}
+
+// lineOf is line n of what write writes, from 1; empty when there is none.
+func lineOf(write func(io.Writer) error, n int) string {
+	if n < 1 {
+		return ""
+	}
+	l := oneLineOf{left: n - 1}
+	if err := write(&l); err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return string(l.text)
+}
+
+// oneLineOf keeps one line of what is written to it, and has enough then.
+type oneLineOf struct {
+	left int // lines before it
+	text []byte
+}
+
+// Write ends with io.EOF when the line is whole.
+func (l *oneLineOf) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		line, after, ended := bytes.Cut(rest, []byte("\n"))
+		if l.left == 0 {
+			l.text = append(l.text, line...)
+			if ended {
+				return 0, io.EOF
+			}
+			return len(b), nil
+		}
+		if ended {
+			l.left--
+		}
+		rest = after
+	}
+	return len(b), nil
 }

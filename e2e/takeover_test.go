@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"portolan/lab"
 )
@@ -85,15 +86,7 @@ func TestTakeOverOfTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.stops[n.Name] = stop
-		out, err := n.Command(t.Context(), lab.HostVariant, "nft", "list", "tables").CombinedOutput()
-		if err != nil {
-			t.Fatalf("nft list tables in %s: %v: %s", n.Name, err, out)
-		}
-		tables := slices.Sorted(strings.Lines(string(out)))
-		want := "table inet kube-proxy\ntable ip kube-proxy-neighbour\ntable ip portolan\ntable ip6 portolan\n"
-		if got := strings.Join(tables, ""); got != want {
-			t.Errorf("tables of %s:\n%s\nwant:\n%s", n.Name, got, want)
-		}
+		tablesBecome(t, n, "table inet kube-proxy\ntable ip kube-proxy-neighbour\ntable ip portolan\ntable ip6 portolan\n")
 	}
 	if err := traffic(); err != nil {
 		t.Error(err)
@@ -104,4 +97,26 @@ func TestTakeOverOfTables(t *testing.T) {
 		}
 	}
 	c.count("restart", len(c.scenario.flows))
+}
+
+// tablesBecome waits until a node has these tables, sorted.
+func tablesBecome(t *testing.T, n *lab.Node, want string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		out, err := n.Command(t.Context(), lab.HostVariant, "nft", "list", "tables").CombinedOutput()
+		if err != nil {
+			t.Fatalf("nft list tables in %s: %v: %s", n.Name, err, out)
+		}
+		got := strings.Join(slices.Sorted(strings.Lines(string(out))), "")
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("tables of %s:\n%s\nwant:\n%s", n.Name, got, want)
+		}
+		<-pause.C
+	}
 }

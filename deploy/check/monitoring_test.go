@@ -110,6 +110,14 @@ func TestAlertsFire(t *testing.T) {
 		{"PortolanAddressConflict", "none", `portolan_address_conflicts{ip_family="IPv4"} 0x60`, false},
 		{"PortolanServiceWithoutEndpoints", "none on any node", `portolan_service_blocked_frontends{service="web", reason="no_endpoints"} 2x60`, true},
 		{"PortolanServiceWithoutEndpoints", "elsewhere only", `portolan_service_blocked_frontends{service="web", reason="no_local_endpoints"} 2x60`, false},
+		{"PortolanConntrackFull", "nearly", `
+			portolan_conntrack_entries{instance="a"} 95x60
+			portolan_conntrack_entries_max{instance="a"} 100x60`, true},
+		{"PortolanConntrackFull", "half", `
+			portolan_conntrack_entries{instance="a"} 50x60
+			portolan_conntrack_entries_max{instance="a"} 100x60`, false},
+		{"PortolanRulesDamaged", "again and again", `portolan_repairs_total{ip_family="IPv4"} 0+1x60`, true},
+		{"PortolanRulesDamaged", "once, long ago", `portolan_repairs_total{ip_family="IPv4"} 1x60`, false},
 		{"PortolanProgrammingSlow", "half a minute", `
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="25"} 0x60
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="30"} 0+9x60

@@ -1,11 +1,9 @@
 package conntrack
 
 import (
-	"encoding/binary"
-	"iter"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"portolan/kernel/netlink"
 )
 
 // Attributes of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
@@ -41,54 +39,35 @@ const (
 
 // Flags of ctaFilter*Flags: which fields of the tuple must be equal.
 const (
-	equalSrc      = 1 << 0
-	equalDst      = 1 << 1
-	equalProto    = 1 << 3
-	equalSrcPort  = 1 << 4
-	equalDstPort  = 1 << 5
-	genMsgLen     = 4 // struct nfgenmsg
-	typeMask      = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-	attrHeaderLen = unix.SizeofNlAttr
+	equalSrc     = 1 << 0
+	equalDst     = 1 << 1
+	equalProto   = 1 << 3
+	equalSrcPort = 1 << 4
+	equalDstPort = 1 << 5
 )
 
-// attributes yields type and content of each attribute. A cut-off rest is passed
-// over.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= attrHeaderLen {
-			length := int(binary.NativeEndian.Uint16(b))
-			if length < attrHeaderLen || length > len(b) {
-				return
-			}
-			if !yield(binary.NativeEndian.Uint16(b[2:])&typeMask, b[attrHeaderLen:length]) {
-				return
-			}
-			b = b[min((length+3)&^3, len(b)):]
-		}
-	}
-}
-
-// parseFlow reads an entry from what follows the netlink header; ok is false
-// when it is not one with addresses and ports.
-func parseFlow(b []byte) (f Flow, ok bool) {
-	if len(b) < genMsgLen {
+// parseFlow reads an entry; ok is false when the message is not one with addresses and
+// ports.
+func parseFlow(m netlink.Message) (f Flow, ok bool) {
+	attrs, ok := m.Attrs()
+	if !ok || m.Type != ctNew {
 		return Flow{}, false
 	}
 	var orig, reply tuple
-	for typ, value := range attributes(b[genMsgLen:]) {
+	for typ, value := range netlink.Attributes(attrs) {
 		switch typ {
 		case ctaTupleOrig:
 			orig = parseTuple(value)
 		case ctaTupleReply:
 			reply = parseTuple(value)
 		case ctaStatus:
-			f.Status = Status(u32Of(value))
+			f.Status = Status(netlink.U32(value))
 		case ctaProtoInfo:
 			f.State = stateOf(value)
 		case ctaID:
-			f.ID = u32Of(value)
+			f.ID = netlink.U32(value)
 		case ctaZone:
-			f.Zone = u16Of(value)
+			f.Zone = netlink.U16(value)
 		}
 	}
 	f.Proto, f.Orig, f.Reply = orig.proto, orig.tuple(), reply.tuple()
@@ -112,10 +91,10 @@ func (t tuple) tuple() Tuple {
 }
 
 func parseTuple(b []byte) (t tuple) {
-	for typ, value := range attributes(b) {
+	for typ, value := range netlink.Attributes(b) {
 		switch typ {
 		case ctaTupleIP:
-			for typ, value := range attributes(value) {
+			for typ, value := range netlink.Attributes(value) {
 				addr, _ := netip.AddrFromSlice(value)
 				switch {
 				case typ == ctaIPv4Src && addr.Is4(), typ == ctaIPv6Src && addr.Is6():
@@ -125,14 +104,14 @@ func parseTuple(b []byte) (t tuple) {
 				}
 			}
 		case ctaTupleProto:
-			for typ, value := range attributes(value) {
+			for typ, value := range netlink.Attributes(value) {
 				switch {
 				case typ == ctaProtoNum && len(value) == 1:
 					t.proto = value[0]
 				case typ == ctaProtoSrcPort:
-					t.srcPort = u16Of(value)
+					t.srcPort = netlink.U16(value)
 				case typ == ctaProtoDstPort:
-					t.dstPort = u16Of(value)
+					t.dstPort = netlink.U16(value)
 				}
 			}
 		}
@@ -141,30 +120,15 @@ func parseTuple(b []byte) (t tuple) {
 }
 
 func stateOf(b []byte) uint8 {
-	for typ, value := range attributes(b) {
+	for typ, value := range netlink.Attributes(b) {
 		if typ != ctaProtoInfoTCP && typ != ctaProtoInfoSCTP {
 			continue
 		}
-		for typ, value := range attributes(value) {
+		for typ, value := range netlink.Attributes(value) {
 			if typ == ctaInfoState && len(value) == 1 {
 				return value[0]
 			}
 		}
 	}
 	return 0
-}
-
-// u16Of and u32Of read an integer, 0 when it has another size.
-func u16Of(b []byte) uint16 {
-	if len(b) != 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(b)
-}
-
-func u32Of(b []byte) uint32 {
-	if len(b) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
 }

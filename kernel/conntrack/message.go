@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // Messages of ctnetlink.
@@ -15,78 +17,47 @@ const (
 )
 
 // writer appends netlink messages to a buffer.
-type writer struct{ buf []byte }
+type writer struct{ netlink.Writer }
 
-// message opens a message about one family; close closes it, too.
+// message opens a message about one family.
 func (w *writer) message(typ, flags uint16, seq uint32, ipv6 bool) int {
-	at := len(w.buf)
 	family := byte(unix.AF_INET)
 	if ipv6 {
 		family = unix.AF_INET6
 	}
-	w.buf = append(w.buf, make([]byte, unix.NLMSG_HDRLEN)...)
-	binary.NativeEndian.PutUint16(w.buf[at+4:], typ)
-	binary.NativeEndian.PutUint16(w.buf[at+6:], flags|unix.NLM_F_REQUEST)
-	binary.NativeEndian.PutUint32(w.buf[at+8:], seq)
-	w.buf = append(w.buf, family, unix.NFNETLINK_V0, 0, 0)
-	return at
+	return w.Begin(typ, flags, seq, family, 0)
 }
 
-func (w *writer) end(message int) {
-	binary.NativeEndian.PutUint32(w.buf[message:], uint32(len(w.buf)-message))
-}
-
-func (w *writer) attr(typ uint16, data ...byte) {
-	w.buf = binary.NativeEndian.AppendUint16(w.buf, uint16(attrHeaderLen+len(data)))
-	w.buf = binary.NativeEndian.AppendUint16(w.buf, typ)
-	w.buf = append(w.buf, data...)
-	for len(w.buf)&3 != 0 {
-		w.buf = append(w.buf, 0)
-	}
-}
-
-func (w *writer) u16(typ, v uint16)        { w.attr(typ, byte(v>>8), byte(v)) }
-func (w *writer) u32(typ uint16, v uint32) { w.attr(typ, binary.BigEndian.AppendUint32(nil, v)...) }
+// flags are written in the order of this machine.
 func (w *writer) flags(typ uint16, set uint32) {
-	w.attr(typ, binary.NativeEndian.AppendUint32(nil, set)...)
-}
-
-// nest opens an attribute that holds others; the returned position closes it.
-func (w *writer) nest(typ uint16) int {
-	at := len(w.buf)
-	w.attr(typ | unix.NLA_F_NESTED)
-	return at
-}
-
-func (w *writer) close(at int) {
-	binary.NativeEndian.PutUint16(w.buf[at:], uint16(len(w.buf)-at))
+	w.Bytes(typ, binary.NativeEndian.AppendUint32(nil, set))
 }
 
 // tuple writes the fields of a tuple that are there; without a protocol there are
 // no ports.
 func (w *writer) tuple(typ uint16, t tuple) {
-	outer := w.nest(typ)
+	outer := w.Nest(typ)
 	src, dst := uint16(ctaIPv4Src), uint16(ctaIPv4Dst)
 	if t.src.Is6() || t.dst.Is6() {
 		src, dst = ctaIPv6Src, ctaIPv6Dst
 	}
-	ip := w.nest(ctaTupleIP)
+	ip := w.Nest(ctaTupleIP)
 	w.addr(src, t.src)
 	w.addr(dst, t.dst)
-	w.close(ip)
+	w.Close(ip)
 	if t.proto != 0 {
-		proto := w.nest(ctaTupleProto)
-		w.attr(ctaProtoNum, t.proto)
-		w.u16(ctaProtoSrcPort, t.srcPort)
-		w.u16(ctaProtoDstPort, t.dstPort)
-		w.close(proto)
+		proto := w.Nest(ctaTupleProto)
+		w.U8(ctaProtoNum, t.proto)
+		w.U16(ctaProtoSrcPort, t.srcPort)
+		w.U16(ctaProtoDstPort, t.dstPort)
+		w.Close(proto)
 	}
-	w.close(outer)
+	w.Close(outer)
 }
 
 func (w *writer) addr(typ uint16, addr netip.Addr) {
 	if addr.IsValid() {
-		w.attr(typ, addr.AsSlice()...)
+		w.Bytes(typ, addr.AsSlice())
 	}
 }
 
@@ -129,16 +100,16 @@ func (w *writer) dump(seq uint32, f Filter) {
 	if origFlags|replyFlags != 0 {
 		w.tuple(ctaTupleOrig, orig)
 		w.tuple(ctaTupleReply, reply)
-		filter := w.nest(ctaFilter)
+		filter := w.Nest(ctaFilter)
 		w.flags(ctaFilterOrigFlags, origFlags)
 		w.flags(ctaFilterReplyFlags, replyFlags)
-		w.close(filter)
+		w.Close(filter)
 	}
 	if f.Unreplied {
-		w.u32(ctaStatus, 0)
-		w.u32(ctaStatusMask, uint32(SeenReply))
+		w.U32(ctaStatus, 0)
+		w.U32(ctaStatusMask, uint32(SeenReply))
 	}
-	w.end(message)
+	w.End(message)
 }
 
 // remove asks to delete one entry, and no other that has taken its place.
@@ -149,8 +120,8 @@ func (w *writer) remove(seq uint32, flags uint16, f Flow) {
 		srcPort: f.Orig.Src.Port(), dstPort: f.Orig.Dst.Port(),
 	})
 	if f.Zone != 0 {
-		w.u16(ctaZone, f.Zone)
+		w.U16(ctaZone, f.Zone)
 	}
-	w.u32(ctaID, f.ID)
-	w.end(message)
+	w.U32(ctaID, f.ID)
+	w.End(message)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // written is the part of an entry that the writer knows, as a dump has it.
@@ -14,16 +16,23 @@ func written(f Flow) []byte {
 	for typ, t := range map[uint16]Tuple{ctaTupleOrig: f.Orig, ctaTupleReply: f.Reply} {
 		w.tuple(typ, tuple{src: t.Src.Addr(), dst: t.Dst.Addr(), proto: f.Proto, srcPort: t.Src.Port(), dstPort: t.Dst.Port()})
 	}
-	w.u32(ctaStatus, uint32(f.Status))
-	w.u32(ctaID, f.ID)
-	w.u16(ctaZone, f.Zone)
-	info := w.nest(ctaProtoInfo)
-	inner := w.nest(ctaProtoInfoTCP)
-	w.attr(ctaInfoState, f.State)
-	w.close(inner)
-	w.close(info)
-	w.end(message)
-	return w.buf
+	w.U32(ctaStatus, uint32(f.Status))
+	w.U32(ctaID, f.ID)
+	w.U16(ctaZone, f.Zone)
+	info := w.Nest(ctaProtoInfo)
+	inner := w.Nest(ctaProtoInfoTCP)
+	w.U8(ctaInfoState, f.State)
+	w.Close(inner)
+	w.Close(info)
+	w.End(message)
+	return w.Buf
+}
+
+// entry is a message as it is received.
+func entry(b []byte) (m netlink.Message) {
+	for m = range netlink.Messages(b) {
+	}
+	return m
 }
 
 func sample(addrs ...string) Flow {
@@ -39,13 +48,13 @@ func FuzzMessages(f *testing.F) {
 	f.Add(written(sample("[2001:db8::7]:1000", "[fd00:96::a]:80", "[fd00:244::5]:8080")))
 	f.Add([]byte{20, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for m := range messages(data) {
-			_ = m.code()
-			flow, ok := parseFlow(m.body)
+		for m := range netlink.Messages(data) {
+			_ = m.Errno()
+			flow, ok := parseFlow(m)
 			if !ok {
 				continue
 			}
-			again, ok := parseFlow(written(flow)[unix.NLMSG_HDRLEN:])
+			again, ok := parseFlow(entry(written(flow)))
 			if !ok || again != flow {
 				t.Errorf("read %+v, then %+v", flow, again)
 			}
@@ -59,17 +68,17 @@ func TestParseFlow(t *testing.T) {
 		sample("192.0.2.7:1000", "10.96.0.10:80", "10.244.1.5:8080"),
 		sample("[2001:db8::7]:1000", "[fd00:96::a]:80", "[fd00:244::5]:8080"),
 	} {
-		body := written(f)[unix.NLMSG_HDRLEN:]
-		if got, ok := parseFlow(body); !ok || got != f {
+		whole := entry(written(f))
+		if got, ok := parseFlow(whole); !ok || got != f {
 			t.Errorf("read %+v (%v), want %+v", got, ok, f)
 		}
 		icmp := f
 		icmp.Proto = unix.IPPROTO_ICMP
-		if got, ok := parseFlow(written(icmp)[unix.NLMSG_HDRLEN:]); ok {
+		if got, ok := parseFlow(entry(written(icmp))); ok {
 			t.Errorf("an entry without ports was read as %v", got)
 		}
-		for n := range len(body) - 1 { // cut short: less is known, nothing is invented
-			if got, ok := parseFlow(body[:n]); ok && (got.Orig != f.Orig || got.Reply != f.Reply) {
+		for n := range len(whole.Body) - 1 { // cut short: less is known, nothing is invented
+			if got, ok := parseFlow(netlink.Message{Type: ctNew, Body: whole.Body[:n]}); ok && (got.Orig != f.Orig || got.Reply != f.Reply) {
 				t.Errorf("cut after %d bytes: %+v", n, got)
 			}
 		}

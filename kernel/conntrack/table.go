@@ -8,33 +8,35 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // Table is the kernel's table of connections, of the network namespace in which
 // it was opened. It is not safe for use by several goroutines; while Flows
 // yields, Delete may be called.
 type Table struct {
-	dump, change *socket
-	blind        bool // the kernel knows no filters but the family (before 5.8)
+	dump, change *netlink.Socket
+	seq          uint32 // of the last question, on either
+	blind        bool   // the kernel knows no filters but the family (before 5.8)
 }
 
 // Open opens the table.
 func Open() (*Table, error) {
-	dump, err := openSocket()
+	dump, err := netlink.Open()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	change, err := openSocket()
+	change, err := netlink.Open()
 	if err != nil {
-		unix.Close(dump.fd)
-		return nil, err
+		return nil, errors.Join(fmt.Errorf("conntrack: %w", err), dump.Close())
 	}
 	return &Table{dump: dump, change: change}, nil
 }
 
 // Close ends the use of the table.
 func (t *Table) Close() error {
-	return errors.Join(unix.Close(t.dump.fd), unix.Close(t.change.fd))
+	return errors.Join(t.dump.Close(), t.change.Close())
 }
 
 // ErrInterrupted is the error of a dump that may lack entries, as the table
@@ -77,17 +79,17 @@ func (t *Table) walks(filters []Filter) (out []walk) {
 
 // walk tells whether to go on.
 func (t *Table) walk(ctx context.Context, w walk, yield func(Flow, error) bool) bool {
-	s := t.dump
-	s.seq++
+	t.seq++
+	seq := t.seq // Delete may go on counting
 	request := writer{}
-	request.dump(s.seq, w.asked)
-	if err := s.send(request.buf); err != nil {
+	request.dump(seq, w.asked)
+	if err := t.dump.Send(request.Buf); err != nil {
 		yield(Flow{}, fmt.Errorf("conntrack: ask for flows: %w", err))
 		return false
 	}
 	listening, interrupted := true, false
 	for {
-		list, err := s.receive()
+		list, err := t.dump.Receive(true)
 		if err != nil {
 			if listening {
 				yield(Flow{}, fmt.Errorf("conntrack: read flows: %w", err))
@@ -95,22 +97,22 @@ func (t *Table) walk(ctx context.Context, w walk, yield func(Flow, error) bool) 
 			return false
 		}
 		ended := ctx.Err() != nil // what is under way is read to its end
-		for m := range list {
-			if m.seq != s.seq {
+		for m := range netlink.Messages(list) {
+			if m.Seq != seq {
 				continue
 			}
-			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
-			if m.typ == unix.NLMSG_ERROR || m.typ == unix.NLMSG_DONE {
+			interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
+			if m.Type == unix.NLMSG_ERROR || m.Type == unix.NLMSG_DONE {
 				err := endOfDump(ctx, m, interrupted)
 				if err != nil && listening {
 					yield(Flow{}, err)
 				}
 				return err == nil && listening
 			}
-			if !listening || ended || m.typ != ctNew {
+			if !listening || ended {
 				continue
 			}
-			if flow, ok := parseFlow(m.body); ok && t.selects(w, flow) {
+			if flow, ok := parseFlow(m); ok && t.selects(w, flow) {
 				listening = yield(flow, nil)
 			}
 		}
@@ -127,11 +129,11 @@ func (t *Table) selects(w walk, f Flow) bool {
 }
 
 // endOfDump tells why a dump is not all that was asked for.
-func endOfDump(ctx context.Context, last message, interrupted bool) error {
+func endOfDump(ctx context.Context, last netlink.Message, interrupted bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := last.code(); err != nil {
+	if err := last.Errno(); err != 0 {
 		return fmt.Errorf("conntrack: read flows: %w", err)
 	}
 	if interrupted {
@@ -159,38 +161,37 @@ func (t *Table) Delete(flows []Flow) (removed int, err error) {
 }
 
 func (t *Table) deleteBatch(flows []Flow) (removed int, err error) {
-	s := t.change
-	first := s.seq + 1
+	first := t.seq + 1
 	w := writer{}
 	for i, f := range flows {
-		s.seq++
+		t.seq++
 		var flags uint16
 		if i == len(flows)-1 { // others are answered only when they fail
 			flags = unix.NLM_F_ACK
 		}
-		w.remove(s.seq, flags, f)
+		w.remove(t.seq, flags, f)
 	}
-	if err := s.send(w.buf); err != nil {
+	if err := t.change.Send(w.Buf); err != nil {
 		return 0, fmt.Errorf("conntrack: delete flows: %w", err)
 	}
 	removed = len(flows)
 	for {
-		list, failed := s.receive()
+		list, failed := t.change.Receive(true)
 		if failed != nil {
 			return 0, fmt.Errorf("conntrack: delete flows: %w", failed)
 		}
-		for m := range list {
-			at := int(m.seq - first)
-			if m.typ != unix.NLMSG_ERROR || at < 0 || at >= len(flows) {
+		for m := range netlink.Messages(list) {
+			at := int(m.Seq - first)
+			if m.Type != unix.NLMSG_ERROR || at < 0 || at >= len(flows) {
 				continue
 			}
-			if code := m.code(); code != nil {
+			if code := m.Errno(); code != 0 {
 				removed--
 				if code != unix.ENOENT && err == nil {
 					err = fmt.Errorf("conntrack: delete %v: %w", flows[at], code)
 				}
 			}
-			if m.seq == s.seq {
+			if at == len(flows)-1 {
 				return removed, err
 			}
 		}

@@ -1,42 +1,40 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // ask sends one question.
-func (c *Conn) ask(op, flags uint16, f Family, request func(*writer)) error {
+func (c *Conn) ask(op, flags uint16, f Family, request func(*netlink.Writer)) error {
 	c.drain()
 	c.seq++
-	w := writer{buf: make([]byte, headerSize+4, 128)}
-	binary.NativeEndian.PutUint16(w.buf[4:], unix.NFNL_SUBSYS_NFTABLES<<8|op)
-	binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_REQUEST|flags)
-	binary.NativeEndian.PutUint32(w.buf[8:], c.seq)
-	w.buf[headerSize] = byte(f)
+	w := netlink.Writer{Buf: make([]byte, 0, 128)}
+	message := w.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|op, flags, c.seq, byte(f), 0)
 	request(&w)
-	binary.NativeEndian.PutUint32(w.buf, uint32(len(w.buf)))
-	return c.send(w.buf)
+	w.End(message)
+	return c.socket.Send(w.Buf)
 }
 
 // get asks for one object and returns its attributes, valid until the next call.
-func (c *Conn) get(op uint16, f Family, request func(*writer)) (attrs []byte, err error) {
+func (c *Conn) get(op uint16, f Family, request func(*netlink.Writer)) (attrs []byte, err error) {
 	if err := c.ask(op, 0, f, request); err != nil {
 		return nil, err
 	}
 	for answered := false; !answered; {
 		var failed unix.Errno
-		err := c.receive(true, func(m message) bool {
+		err := c.receive(true, func(m netlink.Message) bool {
 			switch {
-			case m.seq != c.seq || len(m.body) < 4:
+			case m.Seq != c.seq || len(m.Body) < 4:
 				return true // the answer to a question that was given up
-			case m.typ == unix.NLMSG_ERROR:
-				failed = unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
+			case m.Type == unix.NLMSG_ERROR:
+				failed = m.Errno()
 			default:
-				attrs = m.body[4:]
+				attrs = m.Body[4:]
 			}
 			answered = true
 			return false
@@ -54,7 +52,7 @@ func (c *Conn) get(op uint16, f Family, request func(*writer)) (attrs []byte, er
 // Generation returns the number of the rules of this network namespace, which
 // every transaction of anybody increases.
 func (c *Conn) Generation() (uint32, error) {
-	attrs, err := c.get(unix.NFT_MSG_GETGEN, 0, func(*writer) {})
+	attrs, err := c.get(unix.NFT_MSG_GETGEN, 0, func(*netlink.Writer) {})
 	if err != nil {
 		return 0, fmt.Errorf("nft: ask for the generation: %w", err)
 	}
@@ -67,9 +65,9 @@ func (c *Conn) Generation() (uint32, error) {
 
 // HasChain tells whether the chain exists. It costs the same whatever else there is.
 func (c *Conn) HasChain(t Table, name string) (bool, error) {
-	_, err := c.get(unix.NFT_MSG_GETCHAIN, t.Family, func(w *writer) {
-		w.text(unix.NFTA_CHAIN_TABLE, t.Name)
-		w.text(unix.NFTA_CHAIN_NAME, name)
+	_, err := c.get(unix.NFT_MSG_GETCHAIN, t.Family, func(w *netlink.Writer) {
+		w.Text(unix.NFTA_CHAIN_TABLE, t.Name)
+		w.Text(unix.NFTA_CHAIN_NAME, name)
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
@@ -86,14 +84,14 @@ func (c *Conn) HasChain(t Table, name string) (bool, error) {
 func (c *Conn) Targets(t Table, chain string) ([]string, error) {
 	var out []string
 	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
-		func(w *writer) {
-			w.text(unix.NFTA_RULE_TABLE, t.Name)
-			w.text(unix.NFTA_RULE_CHAIN, chain)
+		func(w *netlink.Writer) {
+			w.Text(unix.NFTA_RULE_TABLE, t.Name)
+			w.Text(unix.NFTA_RULE_CHAIN, chain)
 		},
 		func() { out = out[:0] },
 		func(b []byte) {
 			f := fieldsOf(b)
-			if textOf(f[unix.NFTA_RULE_TABLE]) != t.Name || textOf(f[unix.NFTA_RULE_CHAIN]) != chain {
+			if netlink.Text(f[unix.NFTA_RULE_TABLE]) != t.Name || netlink.Text(f[unix.NFTA_RULE_CHAIN]) != chain {
 				return
 			}
 			target := ""

@@ -1,10 +1,11 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // Most elements of one message, and most bytes of its list of elements: the
@@ -27,7 +28,7 @@ const (
 // zero Batch is not usable; see NewBatch.
 type Batch struct {
 	table Table
-	w     writer
+	w     netlink.Writer
 	at    int      // start of the open message
 	notes []note   // one a message
 	tags  []int32  // of everything in the messages, in order
@@ -58,7 +59,7 @@ func NewBatch(t Table) *Batch {
 
 // Reset empties the Batch, and keeps its memory.
 func (b *Batch) Reset() {
-	b.w.buf = b.w.buf[:0]
+	b.w.Buf = b.w.Buf[:0]
 	b.notes, b.tags, b.from, b.sets = b.notes[:0], b.tags[:0], b.from[:0], b.sets[:0]
 	b.list, b.count = openList{}, 0
 	b.start(unix.NFNL_MSG_BATCH_BEGIN, 0)
@@ -75,34 +76,28 @@ func (b *Batch) Len() int { return len(b.notes) - 1 + b.count }
 // adds the base.
 func (b *Batch) start(typ, flags uint16) {
 	b.endList()
-	b.at = len(b.w.buf)
-	var h [headerSize + 4]byte
-	binary.NativeEndian.PutUint16(h[4:], typ)
-	binary.NativeEndian.PutUint16(h[6:], unix.NLM_F_REQUEST|flags)
-	binary.NativeEndian.PutUint32(h[8:], uint32(len(b.notes)))
+	family, resource := byte(b.table.Family), uint16(0)
 	if typ == unix.NFNL_MSG_BATCH_BEGIN || typ == unix.NFNL_MSG_BATCH_END {
-		binary.BigEndian.PutUint16(h[headerSize+2:], unix.NFNL_SUBSYS_NFTABLES)
-	} else {
-		h[headerSize] = byte(b.table.Family)
+		family, resource = 0, unix.NFNL_SUBSYS_NFTABLES
 	}
-	b.w.buf = append(b.w.buf, h[:]...)
+	b.at = b.w.Begin(typ, flags, uint32(len(b.notes)), family, resource)
 	b.notes = append(b.notes, note{from: len(b.tags)})
 }
 
 func (b *Batch) finish() {
-	binary.NativeEndian.PutUint32(b.w.buf[b.at:], uint32(len(b.w.buf)-b.at))
+	b.w.End(b.at)
 }
 
 // open starts a message about the table.
 func (b *Batch) open(op, flags uint16, tag int) {
 	b.start(unix.NFNL_SUBSYS_NFTABLES<<8|op, flags)
 	b.tag(tag)
-	b.w.text(1, b.table.Name) // NFTA_*_TABLE is 1 everywhere
+	b.w.Text(1, b.table.Name) // NFTA_*_TABLE is 1 everywhere
 }
 
 func (b *Batch) tag(tag int) {
 	b.tags = append(b.tags, int32(tag))
-	b.from = append(b.from, uint32(len(b.w.buf)))
+	b.from = append(b.from, uint32(len(b.w.Buf)))
 }
 
 // The tag of these methods comes back in a BatchError when the kernel refuses
@@ -123,14 +118,14 @@ func (b *Batch) DeleteTable(tag int) {
 // AddChain makes a chain, unless it is there.
 func (b *Batch) AddChain(c Chain, tag int) {
 	b.open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, tag)
-	b.w.text(unix.NFTA_CHAIN_NAME, c.Name)
+	b.w.Text(unix.NFTA_CHAIN_NAME, c.Name)
 	if c.Type != "" {
-		hook := b.w.nest(unix.NFTA_CHAIN_HOOK)
-		b.w.u32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook))
-		b.w.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
-		b.w.close(hook)
-		b.w.u32(unix.NFTA_CHAIN_POLICY, uint32(Accept))
-		b.w.text(unix.NFTA_CHAIN_TYPE, c.Type)
+		hook := b.w.Nest(unix.NFTA_CHAIN_HOOK)
+		b.w.U32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook))
+		b.w.U32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+		b.w.Close(hook)
+		b.w.U32(unix.NFTA_CHAIN_POLICY, uint32(Accept))
+		b.w.Text(unix.NFTA_CHAIN_TYPE, c.Type)
 	}
 	b.finish()
 }
@@ -138,28 +133,28 @@ func (b *Batch) AddChain(c Chain, tag int) {
 // DeleteChain removes a chain with its rules. Nothing may lead to it.
 func (b *Batch) DeleteChain(name string, tag int) {
 	b.open(unix.NFT_MSG_DELCHAIN, 0, tag)
-	b.w.text(unix.NFTA_CHAIN_NAME, name)
+	b.w.Text(unix.NFTA_CHAIN_NAME, name)
 	b.finish()
 }
 
 // FlushChain removes the rules of a chain.
 func (b *Batch) FlushChain(name string, tag int) {
 	b.open(unix.NFT_MSG_DELRULE, 0, tag)
-	b.w.text(unix.NFTA_RULE_CHAIN, name)
+	b.w.Text(unix.NFTA_RULE_CHAIN, name)
 	b.finish()
 }
 
 // AddRule puts a rule at the end of its chain.
 func (b *Batch) AddRule(r Rule, tag int) {
 	b.open(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, tag)
-	b.w.text(unix.NFTA_RULE_CHAIN, r.Chain)
-	list := b.w.nest(unix.NFTA_RULE_EXPRESSIONS)
+	b.w.Text(unix.NFTA_RULE_CHAIN, r.Chain)
+	list := b.w.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range r.Exprs {
 		writeExpr(&b.w, e)
 	}
-	b.w.close(list)
+	b.w.Close(list)
 	if len(r.Userdata) > 0 {
-		b.w.bytes(unix.NFTA_RULE_USERDATA, r.Userdata)
+		b.w.Bytes(unix.NFTA_RULE_USERDATA, r.Userdata)
 	}
 	b.finish()
 }
@@ -169,59 +164,59 @@ func (b *Batch) AddRule(r Rule, tag int) {
 func (b *Batch) AddSet(s Set, tag int) {
 	b.open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, tag)
 	w := &b.w
-	w.text(unix.NFTA_SET_NAME, s.Name)
+	w.Text(unix.NFTA_SET_NAME, s.Name)
 	b.sets = append(b.sets, s.Name)
-	w.u32(unix.NFTA_SET_ID, uint32(len(b.sets)))
+	w.U32(unix.NFTA_SET_ID, uint32(len(b.sets)))
 	flags := s.Flags
 	if s.DataType != 0 {
 		flags |= FlagMap
 	}
-	w.u32(unix.NFTA_SET_FLAGS, uint32(flags))
-	w.u32(unix.NFTA_SET_KEY_TYPE, uint32(s.KeyType))
-	w.u32(unix.NFTA_SET_KEY_LEN, s.KeyLen)
+	w.U32(unix.NFTA_SET_FLAGS, uint32(flags))
+	w.U32(unix.NFTA_SET_KEY_TYPE, uint32(s.KeyType))
+	w.U32(unix.NFTA_SET_KEY_LEN, s.KeyLen)
 	if s.DataType != 0 {
-		w.u32(unix.NFTA_SET_DATA_TYPE, uint32(s.DataType))
+		w.U32(unix.NFTA_SET_DATA_TYPE, uint32(s.DataType))
 		if s.DataType != TypeVerdict {
-			w.u32(unix.NFTA_SET_DATA_LEN, s.DataLen)
+			w.U32(unix.NFTA_SET_DATA_LEN, s.DataLen)
 		}
 	}
 	if s.Size > 0 || len(s.Fields) > 0 {
 		writeDesc(w, s)
 	}
 	if len(s.Userdata) > 0 {
-		w.bytes(unix.NFTA_SET_USERDATA, s.Userdata)
+		w.Bytes(unix.NFTA_SET_USERDATA, s.Userdata)
 	}
 	b.finish()
 }
 
-func writeDesc(w *writer, s Set) {
-	desc := w.nest(unix.NFTA_SET_DESC)
+func writeDesc(w *netlink.Writer, s Set) {
+	desc := w.Nest(unix.NFTA_SET_DESC)
 	if s.Size > 0 {
-		w.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+		w.U32(unix.NFTA_SET_DESC_SIZE, s.Size)
 	}
 	if len(s.Fields) > 0 {
-		list := w.nest(setDescConcat)
+		list := w.Nest(setDescConcat)
 		for _, length := range s.Fields {
-			field := w.nest(listElem)
-			w.u32(setFieldLen, length)
-			w.close(field)
+			field := w.Nest(listElem)
+			w.U32(setFieldLen, length)
+			w.Close(field)
 		}
-		w.close(list)
+		w.Close(list)
 	}
-	w.close(desc)
+	w.Close(desc)
 }
 
 // DeleteSet removes a set with its elements. No rule may name it.
 func (b *Batch) DeleteSet(name string, tag int) {
 	b.open(unix.NFT_MSG_DELSET, 0, tag)
-	b.w.text(unix.NFTA_SET_NAME, name)
+	b.w.Text(unix.NFTA_SET_NAME, name)
 	b.finish()
 }
 
 // FlushSet removes all elements of a set.
 func (b *Batch) FlushSet(name string, tag int) {
 	b.open(unix.NFT_MSG_DELSETELEM, 0, tag)
-	b.w.text(unix.NFTA_SET_ELEM_LIST_SET, name)
+	b.w.Text(unix.NFTA_SET_ELEM_LIST_SET, name)
 	b.finish()
 }
 
@@ -238,11 +233,11 @@ func (b *Batch) DeleteElement(set string, e Element, tag int) {
 
 func (b *Batch) element(op, flags uint16, set string, e Element, tag int) {
 	l := &b.list
-	if !l.open || l.op != op || l.set != set || l.n >= mostElements || len(b.w.buf)-b.nest > mostBytes {
+	if !l.open || l.op != op || l.set != set || l.n >= mostElements || len(b.w.Buf)-b.nest > mostBytes {
 		b.start(unix.NFNL_SUBSYS_NFTABLES<<8|op, flags)
-		b.w.text(unix.NFTA_SET_ELEM_LIST_TABLE, b.table.Name)
-		b.w.text(unix.NFTA_SET_ELEM_LIST_SET, set)
-		b.nest = b.w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		b.w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, b.table.Name)
+		b.w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		b.nest = b.w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		*l = openList{open: true, op: op, set: set}
 	}
 	l.n++
@@ -254,45 +249,45 @@ func (b *Batch) element(op, flags uint16, set string, e Element, tag int) {
 // endList ends an element list that is being written.
 func (b *Batch) endList() {
 	if b.list.open {
-		b.w.close(b.nest)
+		b.w.Close(b.nest)
 		b.finish()
 		b.list.open = false
 	}
 }
 
-func writeElement(w *writer, e Element) {
-	element := w.nest(listElem)
+func writeElement(w *netlink.Writer, e Element) {
+	element := w.Nest(listElem)
 	writeValue(w, unix.NFTA_SET_ELEM_KEY, e.Key)
 	if e.KeyEnd != nil {
 		writeValue(w, setElemKeyEnd, e.KeyEnd)
 	}
 	switch {
 	case e.Verdict != nil:
-		data := w.nest(unix.NFTA_SET_ELEM_DATA)
+		data := w.Nest(unix.NFTA_SET_ELEM_DATA)
 		writeVerdict(w, *e.Verdict)
-		w.close(data)
+		w.Close(data)
 	case e.Data != nil:
 		writeValue(w, unix.NFTA_SET_ELEM_DATA, e.Data)
 	}
 	if e.Comment != "" {
-		w.bytes(unix.NFTA_SET_ELEM_USERDATA, commentUserdata(e.Comment))
+		w.Bytes(unix.NFTA_SET_ELEM_USERDATA, commentUserdata(e.Comment))
 	}
-	w.close(element)
+	w.Close(element)
 }
 
-func writeValue(w *writer, typ uint16, data []byte) {
-	at := w.nest(typ)
-	w.bytes(unix.NFTA_DATA_VALUE, data)
-	w.close(at)
+func writeValue(w *netlink.Writer, typ uint16, data []byte) {
+	at := w.Nest(typ)
+	w.Bytes(unix.NFTA_DATA_VALUE, data)
+	w.Close(at)
 }
 
-func writeVerdict(w *writer, v Verdict) {
-	at := w.nest(unix.NFTA_DATA_VERDICT)
-	w.u32(unix.NFTA_VERDICT_CODE, uint32(v.Code))
+func writeVerdict(w *netlink.Writer, v Verdict) {
+	at := w.Nest(unix.NFTA_DATA_VERDICT)
+	w.U32(unix.NFTA_VERDICT_CODE, uint32(v.Code))
 	if v.Chain != "" {
-		w.text(unix.NFTA_VERDICT_CHAIN, v.Chain)
+		w.Text(unix.NFTA_VERDICT_CHAIN, v.Chain)
 	}
-	w.close(at)
+	w.Close(at)
 }
 
 // commentUserdata is a comment as libnftnl stores it: type 0, length, text with

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // BatchError says why the kernel took nothing of a Batch.
@@ -66,15 +68,15 @@ func (c *Conn) transact(b *Batch, last int) error {
 	base := c.seq + 1
 	c.seq += uint32(len(b.notes))
 	b.number(base, last)
-	if err := c.send(b.w.buf); err != nil {
-		return fmt.Errorf("nft: send a batch of %d bytes: %w", len(b.w.buf), err)
+	if err := c.socket.Send(b.w.Buf); err != nil {
+		return fmt.Errorf("nft: send a batch of %d bytes: %w", len(b.w.Buf), err)
 	}
 	answer := answers{batch: b, base: base, last: last}
 	for {
 		// Everything is answered by the time that the batch is sent.
 		err := c.receive(false, answer.take)
 		switch {
-		case errors.Is(err, errNothing):
+		case errors.Is(err, netlink.ErrNothing):
 			return answer.result()
 		case errors.Is(err, unix.ENOBUFS): // more errors than room for them
 			answer.lost = true
@@ -88,8 +90,8 @@ func (c *Conn) transact(b *Batch, last int) error {
 // last change, which comes also when all went well.
 func (b *Batch) number(base uint32, last int) {
 	place := 0
-	for at := 0; at < len(b.w.buf); place++ {
-		h := b.w.buf[at:]
+	for at := 0; at < len(b.w.Buf); place++ {
+		h := b.w.Buf[at:]
 		binary.NativeEndian.PutUint32(h[8:], base+uint32(place))
 		if place == last {
 			binary.NativeEndian.PutUint16(h[6:], binary.NativeEndian.Uint16(h[6:])|unix.NLM_F_ACK)
@@ -109,12 +111,12 @@ type answers struct {
 	lost    bool
 }
 
-func (a *answers) take(m message) bool {
-	if m.typ != unix.NLMSG_ERROR || len(m.body) < 20 || m.seq-a.base >= uint32(len(a.batch.notes)) {
+func (a *answers) take(m netlink.Message) bool {
+	if m.Type != unix.NLMSG_ERROR || len(m.Body) < 20 || m.Seq-a.base >= uint32(len(a.batch.notes)) {
 		return true // left over from before
 	}
-	place := int(m.seq - a.base)
-	errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
+	place := int(m.Seq - a.base)
+	errno := m.Errno()
 	switch {
 	case errno == 0:
 		a.done = a.done || place == a.last
@@ -123,7 +125,7 @@ func (a *answers) take(m message) bool {
 			a.whole = errno
 		}
 	default:
-		a.refused = append(a.refused, a.batch.refusal(place, errno, m.body))
+		a.refused = append(a.refused, a.batch.refusal(place, errno, m.Body))
 	}
 	return true
 }
@@ -140,7 +142,7 @@ func (b *Batch) refusal(place int, errno unix.Errno, body []byte) Refused {
 		return r
 	}
 	start := b.messageStart(place)
-	for typ, value := range attributes(body[20:]) {
+	for typ, value := range netlink.Attributes(body[20:]) {
 		if typ != unix.NLMSGERR_ATTR_OFFS || len(value) != 4 {
 			continue
 		}
@@ -159,7 +161,7 @@ func (b *Batch) refusal(place int, errno unix.Errno, body []byte) Refused {
 func (b *Batch) messageStart(place int) uint32 {
 	at := 0
 	for range place {
-		at += (int(binary.NativeEndian.Uint32(b.w.buf[at:])) + 3) &^ 3
+		at += (int(binary.NativeEndian.Uint32(b.w.Buf[at:])) + 3) &^ 3
 	}
 	return uint32(at)
 }

@@ -1,11 +1,12 @@
 package nft
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // dumpTries is how often a dump begins again that the kernel says was torn
@@ -16,7 +17,7 @@ const dumpTries = 4
 // try, each with the attributes of every object. A dump that stays torn counts
 // as good: what it says of a table that nobody else writes is right, and who
 // writes by it is told by an error when it is not.
-func (c *Conn) dump(op uint16, f Family, request func(*writer), begin func(), each func([]byte)) error {
+func (c *Conn) dump(op uint16, f Family, request func(*netlink.Writer), begin func(), each func([]byte)) error {
 	for try := 1; ; try++ {
 		begin()
 		torn, err := c.dumpOnce(op, f, request, each)
@@ -26,26 +27,23 @@ func (c *Conn) dump(op uint16, f Family, request func(*writer), begin func(), ea
 	}
 }
 
-func (c *Conn) dumpOnce(op uint16, f Family, request func(*writer), each func([]byte)) (torn bool, err error) {
+func (c *Conn) dumpOnce(op uint16, f Family, request func(*netlink.Writer), each func([]byte)) (torn bool, err error) {
 	if err := c.ask(op, unix.NLM_F_DUMP, f, request); err != nil {
 		return false, err
 	}
 	done := false
 	var failed unix.Errno
 	for !done {
-		err := c.receive(true, func(m message) bool {
-			if m.seq != c.seq {
+		err := c.receive(true, func(m netlink.Message) bool {
+			if m.Seq != c.seq {
 				return true
 			}
-			torn = torn || m.flags&unix.NLM_F_DUMP_INTR != 0
+			torn = torn || m.Flags&unix.NLM_F_DUMP_INTR != 0
 			switch {
-			case m.typ == unix.NLMSG_DONE || m.typ == unix.NLMSG_ERROR:
-				done = true
-				if len(m.body) >= 4 {
-					failed = unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
-				}
-			case len(m.body) >= 4:
-				each(m.body[4:])
+			case m.Type == unix.NLMSG_DONE || m.Type == unix.NLMSG_ERROR:
+				done, failed = true, m.Errno()
+			case len(m.Body) >= 4:
+				each(m.Body[4:])
 			}
 			return true
 		})
@@ -65,7 +63,7 @@ func (c *Conn) dumpOnce(op uint16, f Family, request func(*writer), each func([]
 // drain throws away what is left of a dump that was given up; its first receive
 // also tells the kernel how large messages may be.
 func (c *Conn) drain() {
-	for c.receive(false, func(message) bool { return true }) == nil {
+	for c.receive(false, func(netlink.Message) bool { return true }) == nil {
 	}
 }
 
@@ -93,9 +91,9 @@ func (c *Conn) HasTable(t Table) (bool, error) {
 // Tables lists the tables of a family.
 func (c *Conn) Tables(f Family) ([]string, error) {
 	var out []string
-	err := c.dump(unix.NFT_MSG_GETTABLE, f, func(*writer) {}, func() { out = out[:0] }, func(b []byte) {
+	err := c.dump(unix.NFT_MSG_GETTABLE, f, func(*netlink.Writer) {}, func() { out = out[:0] }, func(b []byte) {
 		list := fieldsOf(b)
-		out = append(out, textOf(list[unix.NFTA_TABLE_NAME]))
+		out = append(out, netlink.Text(list[unix.NFTA_TABLE_NAME]))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nft: list tables of family %s: %w", f, err)
@@ -106,12 +104,12 @@ func (c *Conn) Tables(f Family) ([]string, error) {
 // Chains lists the chains of a table.
 func (c *Conn) Chains(t Table) ([]Chain, error) {
 	var out []Chain
-	err := c.dump(unix.NFT_MSG_GETCHAIN, t.Family, func(*writer) {}, func() { out = out[:0] }, func(b []byte) {
+	err := c.dump(unix.NFT_MSG_GETCHAIN, t.Family, func(*netlink.Writer) {}, func() { out = out[:0] }, func(b []byte) {
 		f := fieldsOf(b)
-		if textOf(f[unix.NFTA_CHAIN_TABLE]) != t.Name {
+		if netlink.Text(f[unix.NFTA_CHAIN_TABLE]) != t.Name {
 			return
 		}
-		ch := Chain{Name: textOf(f[unix.NFTA_CHAIN_NAME]), Type: textOf(f[unix.NFTA_CHAIN_TYPE])}
+		ch := Chain{Name: netlink.Text(f[unix.NFTA_CHAIN_NAME]), Type: netlink.Text(f[unix.NFTA_CHAIN_TYPE])}
 		if hook := f[unix.NFTA_CHAIN_HOOK]; hook != nil {
 			h := fieldsOf(hook)
 			ch.Hook, ch.Priority = Hook(h.u32(unix.NFTA_HOOK_HOOKNUM)), int32(h.u32(unix.NFTA_HOOK_PRIORITY))
@@ -128,14 +126,14 @@ func (c *Conn) Chains(t Table) ([]Chain, error) {
 func (c *Conn) Rules(t Table) ([]Rule, error) {
 	var out []Rule
 	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
-		func(w *writer) { w.text(unix.NFTA_RULE_TABLE, t.Name) },
+		func(w *netlink.Writer) { w.Text(unix.NFTA_RULE_TABLE, t.Name) },
 		func() { out = out[:0] },
 		func(b []byte) {
 			f := fieldsOf(b)
-			if textOf(f[unix.NFTA_RULE_TABLE]) != t.Name {
+			if netlink.Text(f[unix.NFTA_RULE_TABLE]) != t.Name {
 				return
 			}
-			r := Rule{Chain: textOf(f[unix.NFTA_RULE_CHAIN])}
+			r := Rule{Chain: netlink.Text(f[unix.NFTA_RULE_CHAIN])}
 			exprs, complete := readExprs(t.Family, f[unix.NFTA_RULE_EXPRESSIONS])
 			r.Exprs, r.Foreign = exprs, !complete
 			r.Userdata = append(r.Userdata, f[unix.NFTA_RULE_USERDATA]...)
@@ -148,12 +146,12 @@ func (c *Conn) Rules(t Table) ([]Rule, error) {
 func (c *Conn) Sets(t Table) ([]Set, error) {
 	var out []Set
 	err := c.dump(unix.NFT_MSG_GETSET, t.Family,
-		func(w *writer) { w.text(unix.NFTA_SET_TABLE, t.Name) },
+		func(w *netlink.Writer) { w.Text(unix.NFTA_SET_TABLE, t.Name) },
 		func() { out = out[:0] },
 		func(b []byte) {
 			f := fieldsOf(b)
 			s := Set{
-				Name:     textOf(f[unix.NFTA_SET_NAME]),
+				Name:     netlink.Text(f[unix.NFTA_SET_NAME]),
 				Flags:    Flags(f.u32(unix.NFTA_SET_FLAGS)),
 				KeyType:  Type(f.u32(unix.NFTA_SET_KEY_TYPE)),
 				KeyLen:   f.u32(unix.NFTA_SET_KEY_LEN),
@@ -175,7 +173,7 @@ func (c *Conn) Sets(t Table) ([]Set, error) {
 func readDesc(s *Set, b []byte) {
 	f := fieldsOf(b)
 	s.Size = f.u32(unix.NFTA_SET_DESC_SIZE)
-	for _, field := range attributes(f[setDescConcat]) {
+	for _, field := range netlink.Attributes(f[setDescConcat]) {
 		list := fieldsOf(field)
 		s.Fields = append(s.Fields, list.u32(setFieldLen))
 	}
@@ -186,17 +184,17 @@ func readDesc(s *Set, b []byte) {
 // only during the call.
 func (c *Conn) Elements(t Table, set string, begin func(), each func(Element)) error {
 	err := c.dump(unix.NFT_MSG_GETSETELEM, t.Family,
-		func(w *writer) {
-			w.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-			w.text(unix.NFTA_SET_ELEM_LIST_SET, set)
+		func(w *netlink.Writer) {
+			w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+			w.Text(unix.NFTA_SET_ELEM_LIST_SET, set)
 		},
 		begin,
 		func(b []byte) {
-			for typ, list := range attributes(b) {
+			for typ, list := range netlink.Attributes(b) {
 				if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 					continue
 				}
-				for _, element := range attributes(list) {
+				for _, element := range netlink.Attributes(list) {
 					each(readElement(element))
 				}
 			}
@@ -209,7 +207,7 @@ func (c *Conn) Elements(t Table, set string, begin func(), each func(Element)) e
 
 func readElement(b []byte) Element {
 	var e Element
-	for typ, value := range attributes(b) {
+	for typ, value := range netlink.Attributes(b) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
 			e.Key = readValue(value)
@@ -227,7 +225,7 @@ func readElement(b []byte) Element {
 }
 
 func readValue(b []byte) []byte {
-	for typ, data := range attributes(b) {
+	for typ, data := range netlink.Attributes(b) {
 		if typ == unix.NFTA_DATA_VALUE {
 			return data
 		}
@@ -241,7 +239,7 @@ func readComment(b []byte) string {
 	for len(b) >= 2 && int(b[1]) <= len(b)-2 {
 		end := 2 + int(b[1])
 		if b[0] == 0 {
-			return textOf(b[2:end])
+			return netlink.Text(b[2:end])
 		}
 		b = b[end:]
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // Reg is the first of the 16 registers of 4 bytes; NoReg as a target stands for
@@ -130,92 +132,92 @@ const (
 )
 
 // writeExpr appends one expression to a list.
-func writeExpr(w *writer, e Expr) {
-	element := w.nest(listElem)
-	w.text(unix.NFTA_EXPR_NAME, exprName(e))
-	data := w.nest(unix.NFTA_EXPR_DATA)
+func writeExpr(w *netlink.Writer, e Expr) {
+	element := w.Nest(listElem)
+	w.Text(unix.NFTA_EXPR_NAME, exprName(e))
+	data := w.Nest(unix.NFTA_EXPR_DATA)
 	switch e := e.(type) {
 	case Payload:
-		w.u32(unix.NFTA_PAYLOAD_DREG, e.Dreg)
-		w.u32(unix.NFTA_PAYLOAD_BASE, e.Base)
-		w.u32(unix.NFTA_PAYLOAD_OFFSET, e.Offset)
-		w.u32(unix.NFTA_PAYLOAD_LEN, e.Len)
+		w.U32(unix.NFTA_PAYLOAD_DREG, e.Dreg)
+		w.U32(unix.NFTA_PAYLOAD_BASE, e.Base)
+		w.U32(unix.NFTA_PAYLOAD_OFFSET, e.Offset)
+		w.U32(unix.NFTA_PAYLOAD_LEN, e.Len)
 	case Meta:
-		w.u32(unix.NFTA_META_KEY, e.Key)
-		w.u32(unix.NFTA_META_DREG, e.Dreg)
+		w.U32(unix.NFTA_META_KEY, e.Key)
+		w.U32(unix.NFTA_META_DREG, e.Dreg)
 	case MetaSet:
-		w.u32(unix.NFTA_META_KEY, e.Key)
-		w.u32(unix.NFTA_META_SREG, e.Sreg)
+		w.U32(unix.NFTA_META_KEY, e.Key)
+		w.U32(unix.NFTA_META_SREG, e.Sreg)
 	case Ct:
-		w.u32(unix.NFTA_CT_KEY, e.Key)
-		w.u32(unix.NFTA_CT_DREG, e.Dreg)
+		w.U32(unix.NFTA_CT_KEY, e.Key)
+		w.U32(unix.NFTA_CT_DREG, e.Dreg)
 	case Cmp:
-		w.u32(unix.NFTA_CMP_SREG, e.Sreg)
-		w.u32(unix.NFTA_CMP_OP, uint32(pick(e.Not, unix.NFT_CMP_NEQ, unix.NFT_CMP_EQ)))
+		w.U32(unix.NFTA_CMP_SREG, e.Sreg)
+		w.U32(unix.NFTA_CMP_OP, uint32(pick(e.Not, unix.NFT_CMP_NEQ, unix.NFT_CMP_EQ)))
 		writeValue(w, unix.NFTA_CMP_DATA, []byte(e.Data))
 	case Bitwise:
-		w.u32(unix.NFTA_BITWISE_SREG, e.Sreg)
-		w.u32(unix.NFTA_BITWISE_DREG, e.Dreg)
-		w.u32(unix.NFTA_BITWISE_LEN, uint32(len(e.Mask)))
+		w.U32(unix.NFTA_BITWISE_SREG, e.Sreg)
+		w.U32(unix.NFTA_BITWISE_DREG, e.Dreg)
+		w.U32(unix.NFTA_BITWISE_LEN, uint32(len(e.Mask)))
 		writeValue(w, unix.NFTA_BITWISE_MASK, []byte(e.Mask))
 		writeValue(w, unix.NFTA_BITWISE_XOR, []byte(e.Xor))
 	case Immediate:
-		w.u32(unix.NFTA_IMMEDIATE_DREG, e.Dreg)
+		w.U32(unix.NFTA_IMMEDIATE_DREG, e.Dreg)
 		writeValue(w, unix.NFTA_IMMEDIATE_DATA, []byte(e.Data))
 	case Decide:
-		w.u32(unix.NFTA_IMMEDIATE_DREG, NoReg)
-		at := w.nest(unix.NFTA_IMMEDIATE_DATA)
+		w.U32(unix.NFTA_IMMEDIATE_DREG, NoReg)
+		at := w.Nest(unix.NFTA_IMMEDIATE_DATA)
 		writeVerdict(w, e.Verdict)
-		w.close(at)
+		w.Close(at)
 	default:
 		writeStatement(w, e)
 	}
-	w.close(data)
-	w.close(element)
+	w.Close(data)
+	w.Close(element)
 }
 
-func writeStatement(w *writer, e Expr) {
+func writeStatement(w *netlink.Writer, e Expr) {
 	switch e := e.(type) {
 	case Lookup:
-		w.text(unix.NFTA_LOOKUP_SET, e.Set)
-		w.u32(unix.NFTA_LOOKUP_SREG, e.Sreg)
+		w.Text(unix.NFTA_LOOKUP_SET, e.Set)
+		w.U32(unix.NFTA_LOOKUP_SREG, e.Sreg)
 		if e.Map {
-			w.u32(unix.NFTA_LOOKUP_DREG, e.Dreg)
+			w.U32(unix.NFTA_LOOKUP_DREG, e.Dreg)
 		}
 		if e.Not {
-			w.u32(unix.NFTA_LOOKUP_FLAGS, lookupInvert)
+			w.U32(unix.NFTA_LOOKUP_FLAGS, lookupInvert)
 		}
 	case Numgen:
-		w.u32(unix.NFTA_NG_DREG, e.Dreg)
-		w.u32(unix.NFTA_NG_MODULUS, e.Modulus)
-		w.u32(unix.NFTA_NG_TYPE, uint32(pick(e.Random, unix.NFT_NG_RANDOM, unix.NFT_NG_INCREMENTAL)))
-		w.u32(unix.NFTA_NG_OFFSET, e.Offset)
+		w.U32(unix.NFTA_NG_DREG, e.Dreg)
+		w.U32(unix.NFTA_NG_MODULUS, e.Modulus)
+		w.U32(unix.NFTA_NG_TYPE, uint32(pick(e.Random, unix.NFT_NG_RANDOM, unix.NFT_NG_INCREMENTAL)))
+		w.U32(unix.NFTA_NG_OFFSET, e.Offset)
 	case Fib:
-		w.u32(unix.NFTA_FIB_DREG, e.Dreg)
-		w.u32(unix.NFTA_FIB_RESULT, fibAddrType)
-		w.u32(unix.NFTA_FIB_FLAGS, uint32(pick(e.Source, unix.NFTA_FIB_F_SADDR, unix.NFTA_FIB_F_DADDR)))
+		w.U32(unix.NFTA_FIB_DREG, e.Dreg)
+		w.U32(unix.NFTA_FIB_RESULT, fibAddrType)
+		w.U32(unix.NFTA_FIB_FLAGS, uint32(pick(e.Source, unix.NFTA_FIB_F_SADDR, unix.NFTA_FIB_F_DADDR)))
 	case DNAT:
-		w.u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		w.u32(unix.NFTA_NAT_FAMILY, uint32(e.Family))
-		w.u32(unix.NFTA_NAT_REG_ADDR_MIN, e.Addr)
-		w.u32(unix.NFTA_NAT_REG_ADDR_MAX, e.Addr)
-		w.u32(unix.NFTA_NAT_REG_PROTO_MIN, e.Port)
-		w.u32(unix.NFTA_NAT_REG_PROTO_MAX, e.Port)
-		w.u32(unix.NFTA_NAT_FLAGS, natFlags)
+		w.U32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
+		w.U32(unix.NFTA_NAT_FAMILY, uint32(e.Family))
+		w.U32(unix.NFTA_NAT_REG_ADDR_MIN, e.Addr)
+		w.U32(unix.NFTA_NAT_REG_ADDR_MAX, e.Addr)
+		w.U32(unix.NFTA_NAT_REG_PROTO_MIN, e.Port)
+		w.U32(unix.NFTA_NAT_REG_PROTO_MAX, e.Port)
+		w.U32(unix.NFTA_NAT_FLAGS, natFlags)
 	case Masquerade:
 		if e.FullyRandom {
-			w.u32(unix.NFTA_MASQ_FLAGS, fullyRandom)
+			w.U32(unix.NFTA_MASQ_FLAGS, fullyRandom)
 		}
 	case Reject:
-		w.u32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
-		w.bytes(unix.NFTA_REJECT_ICMP_CODE, []byte{e.code()})
+		w.U32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMP_UNREACH)
+		w.Bytes(unix.NFTA_REJECT_ICMP_CODE, []byte{e.code()})
 	case Counter:
 	case Update:
-		w.text(unix.NFTA_DYNSET_SET_NAME, e.Set)
-		w.u32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
-		w.u32(unix.NFTA_DYNSET_SREG_KEY, e.Key)
-		w.u32(unix.NFTA_DYNSET_SREG_DATA, e.Data)
-		w.u64(dynsetTimeout, e.Timeout)
+		w.Text(unix.NFTA_DYNSET_SET_NAME, e.Set)
+		w.U32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
+		w.U32(unix.NFTA_DYNSET_SREG_KEY, e.Key)
+		w.U32(unix.NFTA_DYNSET_SREG_DATA, e.Data)
+		w.U64(dynsetTimeout, e.Timeout)
 	default:
 		panic(fmt.Sprintf("nft: unknown expression %T", e))
 	}

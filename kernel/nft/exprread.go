@@ -1,18 +1,22 @@
 package nft
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
+)
 
 // readExprs reads the expressions of a rule; complete is false when some part is
 // not one that this package writes.
 func readExprs(f Family, b []byte) (list []Expr, complete bool) {
 	complete = true
-	for _, element := range attributes(b) {
+	for _, element := range netlink.Attributes(b) {
 		var name string
 		var data []byte
-		for typ, value := range attributes(element) {
+		for typ, value := range netlink.Attributes(element) {
 			switch typ {
 			case unix.NFTA_EXPR_NAME:
-				name = textOf(value)
+				name = netlink.Text(value)
 			case unix.NFTA_EXPR_DATA:
 				data = value
 			}
@@ -31,7 +35,7 @@ func readExprs(f Family, b []byte) (list []Expr, complete bool) {
 type fields [16][]byte
 
 func fieldsOf(b []byte) (f fields) {
-	for typ, value := range attributes(b) {
+	for typ, value := range netlink.Attributes(b) {
 		if int(typ) < len(f) {
 			f[typ] = value
 		}
@@ -39,12 +43,12 @@ func fieldsOf(b []byte) (f fields) {
 	return f
 }
 
-func (f *fields) u32(i int) uint32 { return u32Of(f[i]) }
+func (f *fields) u32(i int) uint32 { return netlink.U32(f[i]) }
 
 // reg reads a register. The kernel names every fourth one by its old number, 1
 // to 4, of 16 bytes each.
 func (f *fields) reg(i int) uint32 {
-	r := u32Of(f[i])
+	r := netlink.U32(f[i])
 	if r >= 1 && r <= 4 {
 		return Reg + (r-1)*4
 	}
@@ -53,7 +57,7 @@ func (f *fields) reg(i int) uint32 {
 
 // value reads data in an attribute of its own.
 func (f *fields) value(i int) string {
-	for typ, data := range attributes(f[i]) {
+	for typ, data := range netlink.Attributes(f[i]) {
 		if typ == unix.NFTA_DATA_VALUE {
 			return string(data)
 		}
@@ -122,12 +126,12 @@ func readImmediate(f fields) Expr {
 // readVerdict reads the data of a verdict map or an immediate, nil when it is
 // none.
 func readVerdict(b []byte) *Verdict {
-	for typ, data := range attributes(b) {
+	for typ, data := range netlink.Attributes(b) {
 		if typ != unix.NFTA_DATA_VERDICT {
 			continue
 		}
 		f := fieldsOf(data)
-		return &Verdict{Code(int32(f.u32(unix.NFTA_VERDICT_CODE))), textOf(f[unix.NFTA_VERDICT_CHAIN])}
+		return &Verdict{Code(int32(f.u32(unix.NFTA_VERDICT_CODE))), netlink.Text(f[unix.NFTA_VERDICT_CHAIN])}
 	}
 	return nil
 }
@@ -135,7 +139,7 @@ func readVerdict(b []byte) *Verdict {
 func readStatement(family Family, name string, f fields) Expr {
 	switch name {
 	case "lookup":
-		return Lookup{textOf(f[unix.NFTA_LOOKUP_SET]), f.reg(unix.NFTA_LOOKUP_SREG), f.reg(unix.NFTA_LOOKUP_DREG),
+		return Lookup{netlink.Text(f[unix.NFTA_LOOKUP_SET]), f.reg(unix.NFTA_LOOKUP_SREG), f.reg(unix.NFTA_LOOKUP_DREG),
 			f[unix.NFTA_LOOKUP_DREG] != nil, f.u32(unix.NFTA_LOOKUP_FLAGS)&lookupInvert != 0}
 	case "numgen":
 		return Numgen{f.reg(unix.NFTA_NG_DREG), f.u32(unix.NFTA_NG_MODULUS), f.u32(unix.NFTA_NG_OFFSET), f.u32(unix.NFTA_NG_TYPE) == unix.NFT_NG_RANDOM}
@@ -157,7 +161,7 @@ func readStatement(family Family, name string, f fields) Expr {
 	case "counter":
 		return Counter{}
 	case "dynset":
-		e := Update{textOf(f[unix.NFTA_DYNSET_SET_NAME]), f.reg(unix.NFTA_DYNSET_SREG_KEY), f.reg(unix.NFTA_DYNSET_SREG_DATA), u64Of(f[dynsetTimeout])}
+		e := Update{netlink.Text(f[unix.NFTA_DYNSET_SET_NAME]), f.reg(unix.NFTA_DYNSET_SREG_KEY), f.reg(unix.NFTA_DYNSET_SREG_DATA), netlink.U64(f[dynsetTimeout])}
 		return known(e, f.u32(unix.NFTA_DYNSET_OP) == unix.NFT_DYNSET_OP_UPDATE && f[unix.NFTA_DYNSET_EXPR] == nil)
 	}
 	return nil

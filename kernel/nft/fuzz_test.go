@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // FuzzRead: whatever the kernel sends, reading it ends.
@@ -18,17 +20,17 @@ func FuzzRead(f *testing.F) {
 		Fib{Reg, true}, DNAT{IPv4, Reg, Reg + 1}, Masquerade{true}, Reject{IPv4}, Counter{}, Update{"p", Reg, Reg, 1}}}, 0)
 	b.AddElement("p", Element{Key: []byte{0, 1}, KeyEnd: []byte{0, 2}, Data: []byte{1}, Comment: "c"}, 0)
 	b.endList()
-	f.Add(b.w.buf)
-	for m := range messages(b.w.buf) {
-		f.Add([]byte(m.body[4:]))
-		for _, value := range attributes(m.body[4:]) {
+	f.Add(b.w.Buf)
+	for m := range netlink.Messages(b.w.Buf) {
+		f.Add([]byte(m.Body[4:]))
+		for _, value := range netlink.Attributes(m.Body[4:]) {
 			f.Add([]byte(value))
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for m := range messages(data) {
+		for m := range netlink.Messages(data) {
 			about(m, testTable)
-			readElement(m.body)
+			readElement(m.Body)
 		}
 		readExprs(IPv4, data)
 		readElement(data)

@@ -12,7 +12,7 @@ import (
 // heard tells whether a notification waits.
 func heard(t *testing.T, l *Listener) bool {
 	t.Helper()
-	raw, err := l.file.SyscallConn()
+	raw, err := l.ear.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

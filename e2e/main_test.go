@@ -117,7 +117,7 @@ func (t *tally) add(group string, c count) {
 // groups are what must have run for every backend; soloGroups, once.
 var (
 	groups     = []string{"flows", "cells", "shares", "affinity", "changes", "restart", "cleanup", "conntrack"}
-	soloGroups = []string{"demo", "mutations", "offline", "podnet"}
+	soloGroups = []string{"demo", "mutations", "offline", "podnet", "verify"}
 )
 
 // summary lists the groups; complete tells that each one did something.

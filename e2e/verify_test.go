@@ -19,7 +19,7 @@ func TestVerifyPlans(t *testing.T) {
 				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]*netfilter.Table, error) {
 					return o.plan(t, n, program, args)
 				})
-				did.add("verify", count{scenarios: 1, tries: o.verify(t)})
+				did.add("verify", count{scenarios: 1, flows: o.verify(t)})
 			})
 		}
 	}

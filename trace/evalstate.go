@@ -33,11 +33,11 @@ func (r *run) recent(m netfilter.Recent) bool {
 	}
 	entry := m.Name + " " + endpoint(a, 0)
 	if m.Op == netfilter.RecentSet {
-		r.remembered = append(r.remembered, entry)
+		r.memory.recent = append(r.memory.recent, entry)
 		return !m.Not
 	}
-	if slices.Contains(r.remembered, entry) && m.HitCount <= 1 {
-		return !m.Not // this very packet has put it there
+	if slices.Contains(r.memory.recent, entry) && m.HitCount <= 1 {
+		return !m.Not // this very packet, or one before it, has put it there
 	}
 	cond := "the list " + m.Name + " remembers " + endpoint(a, 0)
 	if m.Seconds > 0 {

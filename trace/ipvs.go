@@ -66,6 +66,13 @@ func (r *run) schedule(s *netfilter.VirtualServer) (real *netfilter.RealServer, 
 		}
 		return &netfilter.RealServer{Addr: e.Reply.Src, Port: e.Reply.SrcPort}, "" // of before
 	}
+	if kept, ok := r.memory.servers[s]; ok {
+		for i := range s.Reals {
+			if x := &s.Reals[i]; netip.AddrPortFrom(x.Addr, x.Port) == kept {
+				return x, ""
+			}
+		}
+	}
 	var open []*netfilter.RealServer
 	var weights []int
 	for i := range s.Reals {
@@ -84,10 +91,15 @@ func (r *run) schedule(s *netfilter.VirtualServer) (real *netfilter.RealServer, 
 	case len(open) == 0:
 		return nil, "all have weight 0"
 	case len(open) == 1:
-		return open[0], ""
+		real = open[0]
+	default:
+		r.assumeSchedule(s)
+		real = open[r.o.among(weights)]
 	}
-	r.assumeSchedule(s)
-	return open[r.o.among(weights)], ""
+	if s.Persistence > 0 {
+		r.memory.keep(s, real)
+	}
+	return real, ""
 }
 
 // remembers branches on a client that was sent to a real server before.

@@ -70,3 +70,29 @@ func TestIPVSMatch(t *testing.T) {
 		t.Error(path(o, "nat"))
 	}
 }
+
+// The next connection of a client goes where rules, or IPVS, remember it.
+func TestTraceNext(t *testing.T) {
+	for name, rules := range map[string]string{
+		"recent": "*nat\n:PREROUTING ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n-A PREROUTING -m recent --rcheck --seconds 60 --name A --rsource -j A\n-A PREROUTING -m recent --rcheck --seconds 60 --name B --rsource -j B\n-A PREROUTING -m statistic --mode random --probability 0.5 -j A\n-A PREROUTING -j B\n" +
+			"-A A -p tcp -m recent --set --name A --rsource -j DNAT --to-destination 10.244.0.4:8080\n-A B -p tcp -m recent --set --name B --rsource -j DNAT --to-destination 10.244.0.5:8080\nCOMMIT\n",
+		"nft": "table ip x {\n\tset a {\n\t\ttype ipv4_addr\n\t\tflags dynamic,timeout\n\t\ttimeout 1m\n\t}\n\tset b {\n\t\ttype ipv4_addr\n\t\tflags dynamic,timeout\n\t\ttimeout 1m\n\t}\n\tchain p {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\tip saddr @a goto ca\n\t\tip saddr @b goto cb\n\t\tnumgen random mod 2 vmap { 0 : goto ca, 1 : goto cb }\n\t}\n" +
+			"\tchain ca {\n\t\tupdate @a { ip saddr }\n\t\tmeta l4proto tcp dnat to 10.244.0.4:8080\n\t}\n\tchain cb {\n\t\tupdate @b { ip saddr }\n\t\tmeta l4proto tcp dnat to 10.244.0.5:8080\n\t}\n}\n",
+		"ipvs": "-A -t 10.96.0.10:80 -s rr -p 60\n-a -t 10.96.0.10:80 -r 10.244.0.4:8080 -m\n-a -t 10.96.0.10:80 -r 10.244.0.5:8080 -m\n",
+	} {
+		tr := trace.New(hostOf(t, detect.Options{}, ipvsHost, rules), trace.Options{})
+		f := flow(t, "192.0.2.9 10.96.0.10:80 in=eth0")
+		for _, first := range tr.Trace(f).Outcomes {
+			if first.Share.Sign() == 0 {
+				continue
+			}
+			if first.Share.RatString() != "1/2" {
+				t.Errorf("%s: share %s", name, first.Share.RatString())
+			}
+			next := tr.TraceNext(f, &first)
+			if dst(next.Outcomes[0]) != dst(first) || next.Outcomes[0].Share.RatString() != "1" {
+				t.Errorf("%s: first %s, then %s with share %s", name, dst(first), dst(next.Outcomes[0]), next.Outcomes[0].Share.RatString())
+			}
+		}
+	}
+}

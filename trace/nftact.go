@@ -196,13 +196,7 @@ func (r *run) update(e *effect, s netfilter.Update) bool {
 	if !full {
 		return true
 	}
-	if r.added == nil {
-		r.added = map[*netfilter.NFTSet]map[string]datum{}
-	}
-	if r.added[s.Set] == nil {
-		r.added[s.Set] = map[string]datum{}
-	}
-	r.added[s.Set][key] = data
+	r.memory.put(s.Set, key, data)
 	return true
 }
 

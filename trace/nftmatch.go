@@ -52,7 +52,7 @@ func (r *run) inNFTSet(key netfilter.Expr, s *netfilter.NFTSet) found {
 	case sized && (n != len(k) || len(s.Key) != len(parts)):
 		return found{truth: maybe, key: "type " + s.Name, why: "the keys of set " + s.Name + " are of another type"}
 	}
-	if d, ok := r.added[s][k]; ok {
+	if d, ok := r.memory.sets[s][k]; ok {
 		return found{truth: yes, data: d}
 	}
 	if e := s.Find(k); e != nil {

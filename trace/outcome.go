@@ -131,7 +131,9 @@ type Outcome struct {
 	Reply      *Reply
 
 	Out string // interface it left by, "" if it did not, "?" if not known
-	ct  conn
+
+	memory memory
+	ct     conn
 }
 
 // Reply is what happens to the answer on its way back through this host.

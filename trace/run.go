@@ -28,13 +28,12 @@ type run struct {
 	before   packet          // as it entered the hook, to see what OUTPUT changed
 	ended    bool            // a target has accepted: the table is done
 
-	note  *effect                                // of the rule that runs
-	drawn []uint32                               // random numbers of the statement
-	used  int                                    // how many of them were asked for
-	added map[*netfilter.NFTSet]map[string]datum // what rules put into sets
+	note  *effect  // of the rule that runs
+	drawn []uint32 // random numbers of the statement
+	used  int      // how many of them were asked for
 
-	known      *conn    // what conntrack will find, of an answer
-	remembered []string // what "recent" lists have learned from this packet
+	known  *conn  // what conntrack will find, of an answer
+	memory memory // of this packet and of those before it
 
 	hops    []Hop
 	steps   []Step
@@ -351,7 +350,7 @@ func (r *run) outcome() Outcome {
 	o := Outcome{
 		Share: r.o.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
 		Verdict: r.verdict, Cause: r.cause, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
-		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Mark: p.mark, Hops: r.hops, Steps: r.steps, Out: p.out, ct: r.ct,
+		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Mark: p.mark, Hops: r.hops, Steps: r.steps, Out: p.out, memory: r.memory, ct: r.ct,
 	}
 	if r.verdict == Unknown || len(conds) > 0 {
 		o.Certain = false

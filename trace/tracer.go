@@ -73,7 +73,10 @@ func New(h *netfilter.Host, o Options) *Tracer {
 func (t *Tracer) Host() *netfilter.Host { return t.host }
 
 // Trace follows a flow along every way it can go.
-func (t *Tracer) Trace(f Flow) Answer {
+func (t *Tracer) Trace(f Flow) Answer { return t.trace(f, memory{}) }
+
+// trace follows a flow whose client rules have already learned of.
+func (t *Tracer) trace(f Flow, m memory) Answer {
 	if f.TTL == 0 {
 		f.TTL = 64
 	}
@@ -89,7 +92,7 @@ func (t *Tracer) Trace(f Flow) Answer {
 				Reason: "more than " + strconv.Itoa(n) + " ways to go: the others were not followed"})
 			break
 		}
-		r := &run{t: t, o: o, assumed: assumed}
+		r := &run{t: t, o: o, assumed: assumed, memory: m.clone()}
 		r.start(f)
 		out := r.outcome()
 		a.Entry, a.In = r.entry, r.arrival

@@ -196,7 +196,8 @@ func (w *world) judgeSource(c *call, o *trace.Outcome) (difference, bool) {
 	d := difference{severity: Error, outcome: o}
 	self := o.Dst == c.flow.Src
 	want := c.want.Masquerade || self
-	if local, _ := w.fib.Local(o.Dst); local {
+	local, _ := w.fib.Local(o.Dst)
+	if local {
 		want = false // what is delivered on this host is not masqueraded
 	}
 	seen := "the endpoint sees " + o.Src.String()
@@ -206,8 +207,11 @@ func (w *world) judgeSource(c *call, o *trace.Outcome) (difference, bool) {
 		if self {
 			d.code, d.actual = HairpinBroken, "the endpoint "+o.Dst.String()+" that calls itself sees its own address, and its answer never leaves it"
 		}
-	case !want && o.Masquerade && o.Src != c.flow.Src && c.client.class != service.FromHost && !(c.client.away && !w.isNear(o.Dst)):
+	case !want && !local && o.Masquerade && o.Src != c.flow.Src && !(c.client.away && !w.isNear(o.Dst)):
 		d.code, d.actual = MasqueradeUnwanted, seen+" instead of the client's address"
+		if c.client.class == service.FromHost {
+			d.severity = Warning // it is one of this node's either way
+		}
 	default:
 		return w.judgeAnswer(c, o)
 	}
@@ -303,14 +307,37 @@ func (w *world) judgeChoice(c *call, got map[netip.AddrPort]*big.Rat, remembers 
 		d.code, d.actual = EndpointMissing, "no connection goes to "+some(missing)
 	case len(uneven) > 0:
 		d.code, d.actual = SharesUneven, some(uneven)+" of the connections"
-	case sticky && !remembers && len(c.want.Endpoints) > 1:
-		d.code, d.actual = AffinityMissing, "a client's next connection may go to another endpoint"
+	case sticky:
+		return w.judgeMemory(c)
 	case !sticky && remembers:
 		d.code, d.actual = AffinityUnwanted, "clients are kept at the endpoint they had"
 	default:
 		return d, true
 	}
 	return d, false
+}
+
+// judgeMemory follows the next connection of a client that has been sent to each of
+// the endpoints: it goes there again.
+func (w *world) judgeMemory(c *call) (difference, bool) {
+	for i := range c.answer.Outcomes {
+		first := &c.answer.Outcomes[i]
+		if first.Share.Sign() == 0 {
+			continue
+		}
+		for _, next := range w.in.Tracer.TraceNext(c.flow, first).Outcomes {
+			if next.Share.Sign() == 0 || next.Dst == first.Dst && next.DstPort == first.DstPort && !next.Verdict.Lost() {
+				continue
+			}
+			to := netip.AddrPortFrom(next.Dst, next.DstPort).String()
+			if next.Verdict.Lost() {
+				to = "nowhere: " + next.Reason
+			}
+			return difference{code: AffinityMissing, severity: Error, outcome: first,
+				actual: fmt.Sprintf("a client that was sent to %v may go to %s by its next connection", netip.AddrPortFrom(first.Dst, first.DstPort), to)}, false
+		}
+	}
+	return difference{}, true
 }
 
 // some lists the first of many.

@@ -145,6 +145,9 @@ func networkOf(key, text string, f Family) (netip.Prefix, error) {
 	if !f.of(p.Addr()) {
 		return netip.Prefix{}, fmt.Errorf("%s %q is not %s", key, text, f)
 	}
+	if p.Bits() == 0 { // the default route would count as one to pods
+		return netip.Prefix{}, fmt.Errorf("%s %q is every address: set it to the cluster's pod CIDR", key, text)
+	}
 	return p.Masked(), nil
 }
 

@@ -265,3 +265,18 @@ func FuzzAnnotations(f *testing.F) {
 		}
 	})
 }
+
+// A range that holds the node itself, or everything, would make routes of the host
+// routes to pods, and those are removed when no node asks for them.
+func TestNetworkOfTheHost(t *testing.T) {
+	for _, text := range []string{`{"Network": "0.0.0.0/0"}`, `{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "::/0"}`} {
+		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), "is every address") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	c, self, own, peer := node004(t, `{"Network": "172.16.0.0/12"}`)
+	own.PodCIDRs = prefixes("172.16.0.0/24")
+	if _, _, err := Resolve(c, names(t), self, own, []Node{peer}, IPv4); err == nil || !strings.Contains(err.Error(), "address 172.22.7.89 of node master lies within the pod network 172.16.0.0/12") {
+		t.Errorf("%v", err)
+	}
+}

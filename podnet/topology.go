@@ -100,6 +100,9 @@ func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Famil
 	if !self.Half(f).Addr.IsValid() {
 		return t, nil, fmt.Errorf("podnet: interface %s of node %s has no usable %s address", self.Device, own.Name, f)
 	}
+	if addr := self.Half(f).Addr; c.NetworkOf(f).Contains(addr) {
+		return t, nil, fmt.Errorf("podnet: address %s of node %s lies within the pod network %s of net-conf.json: routes of the node's own network would be taken for routes to pods", addr, own.Name, c.NetworkOf(f))
+	}
 	if half := self.Half(f); c.Backend.Type == HostGW && half.Public != half.Addr {
 		return t, nil, fmt.Errorf("podnet: node %s has the public address %s behind a NAT of %s: host-gw needs nodes on one link; use vxlan", own.Name, half.Public, half.Addr)
 	}

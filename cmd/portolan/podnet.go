@@ -91,7 +91,7 @@ func (f *podnetFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.cniFile, "cni-conf-file", "", "file for the CNI plugins bridge, host-local and portmap, for example /etc/cni/net.d/10-portolan.conflist")
 	set.StringVar(&f.healthzIP, "healthz-ip", "0.0.0.0", "address of /healthz and /readyz")
 	set.IntVar(&f.healthzPort, "healthz-port", 0, "port of /healthz and /readyz; 0 for none")
-	set.IntVar(&f.resyncSeconds, "iptables-resync", 60, "seconds between two full looks; changes by others are noticed apart from them")
+	set.IntVar(&f.resyncSeconds, "iptables-resync", 60, "seconds between two full looks, 1 to 86400; changes by others are noticed apart from them")
 	set.BoolVar(&f.setUp, "set-node-network-unavailable", true, "set the Node's condition NetworkUnavailable to False once pods have a network")
 	set.BoolVar(&f.cleanup, "cleanup", false, "remove devices, routes, rules and files of the pod network, and end")
 	set.IntVarP(&f.verbosity, "v", "v", 0, "how much is logged: 4 and more adds details")
@@ -136,13 +136,25 @@ func (f *podnetFlags) run(cmd *cobra.Command) error {
 	return badNews(f.work(cmd.Context(), o, follow))
 }
 
+// mostResync is a day: --iptables-resync in seconds.
+const mostResync = 24 * 60 * 60
+
+func isAddr(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil
+}
+
 func (f *podnetFlags) options(log *slog.Logger) (agent.Options, error) {
 	o := agent.Options{NodeName: f.nodeName, Masquerade: f.masquerade, SubnetFile: f.subnetFile, CNIFile: f.cniFile, Log: log, RetryMin: retryMin, RetryMax: 30 * time.Second, Full: time.Duration(f.resyncSeconds) * time.Second}
 	switch {
 	case !f.subnetMgr:
 		return o, errors.New("podnet: --kube-subnet-mgr=false asks for etcd, which is not supported: leave it out")
-	case f.resyncSeconds < 1:
-		return o, fmt.Errorf("podnet: --iptables-resync %d is less than a second", f.resyncSeconds)
+	case f.resyncSeconds < 1 || f.resyncSeconds > mostResync:
+		return o, fmt.Errorf("podnet: --iptables-resync %d is not between 1 and %d seconds", f.resyncSeconds, mostResync)
+	case f.healthzPort < 0 || f.healthzPort > 65535:
+		return o, fmt.Errorf("podnet: --healthz-port %d is not between 0 and 65535", f.healthzPort)
+	case f.healthzPort != 0 && !isAddr(f.healthzIP):
+		return o, fmt.Errorf("podnet: --healthz-ip %q is not an IP address", f.healthzIP)
 	case o.NodeName == "":
 		name, err := os.Hostname()
 		if err != nil {
@@ -180,6 +192,9 @@ func (f *podnetFlags) choice() (linux.Choice, error) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
 			return c, fmt.Errorf("podnet: --%s: %q is not an IP address", name, text)
+		}
+		if addr.Zone() != "" || name == "public-ip" && !addr.Is4() || name == "public-ipv6" && !addr.Is6() {
+			return c, fmt.Errorf("podnet: --%s: peers cannot use %q: --public-ip is IPv4, --public-ipv6 is IPv6, none has a zone", name, text)
 		}
 		if name == "iface-can-reach" {
 			c.CanReach = addr

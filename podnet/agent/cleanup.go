@@ -3,9 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 
 	"portolan/dataplane"
 	"portolan/podnet"
@@ -34,9 +31,7 @@ func Cleanup(ctx context.Context, o Options) error {
 		}
 	}
 	for _, path := range []string{o.SubnetFile, o.CNIFile} {
-		if err := os.Remove(path); path != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("podnet: %w", err))
-		}
+		errs = append(errs, removeFile(path))
 	}
 	return errors.Join(errs...)
 }

@@ -3,7 +3,9 @@ package agent
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,10 +13,14 @@ import (
 )
 
 // writeFile makes text the content of a file at once, unless it is. Nothing is
-// done without a path.
+// done without a path. What is there and no file, such as a device or a folder, is
+// left alone, with an error.
 func writeFile(path string, text []byte) error {
 	if path == "" {
 		return nil
+	}
+	if err := notAFile(path); err != nil {
+		return err
 	}
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
 		return nil
@@ -41,6 +47,41 @@ func writeFile(path string, text []byte) error {
 		return fmt.Errorf("podnet: write %s: %w", path, err)
 	}
 	return nil
+}
+
+// removeFile removes a file, if there is one. Nothing is done without a path, nor to
+// what is no file.
+func removeFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := notAFile(path); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("podnet: %w", err)
+	}
+	return nil
+}
+
+// notAFile says that something else has the path: a rename over a device would
+// take it from the whole host.
+func notAFile(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("podnet: %s is a %s, not a file: --subnet-file and --cni-conf-file name files, and \"\" for none", path, kindOf(info.Mode()))
+	}
+	return nil // what else is wrong with it shows when it is used
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "folder"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "pipe or socket"
 }
 
 // randomMAC is one that nobody assigned: local and of one station.

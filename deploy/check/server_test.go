@@ -35,7 +35,7 @@ func TestServerTakesEverything(t *testing.T) {
 	if err := server.Apply(t.Context(), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: first, namespace: kube-system}"); err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]objects{"base": kustomized(t, "../base"), "sysctls": kustomized(t, "../sysctls"), "chart": chart(t, "")}
+	all := map[string]objects{"base": kustomized(t, "../base"), "sysctls": kustomized(t, "../sysctls"), "podnet": kustomized(t, "../podnet"), "chart": chart(t, "")}
 	for _, c := range chartValues {
 		all["chart with "+c.name] = chart(t, c.values)
 	}

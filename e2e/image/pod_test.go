@@ -90,6 +90,8 @@ func volume(t *testing.T, pod v1.PodSpec, name string, files map[string]string) 
 				}
 			}
 			return dir
+		case v.HostPath != nil && *v.HostPath.Type == v1.HostPathDirectoryOrCreate:
+			return dir
 		case v.HostPath != nil && *v.HostPath.Type == v1.HostPathFileOrCreate:
 			path := filepath.Join(dir, "file")
 			if err := os.WriteFile(path, nil, 0o644); err != nil {

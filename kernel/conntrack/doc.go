@@ -1,8 +1,8 @@
 // Package conntrack reads and removes the connections that the kernel tracks in
 // this network namespace, over netlink. It knows flows, not Services.
 //
-// It reads the messages itself, since a table may hold millions of entries: a dump is streamed, an entry is a value of fixed size, and the kernel
-// is asked for nothing but the entries that may matter. The general reader of
-// github.com/vishvananda/netlink keeps all of a dump in memory; docs/benchmarks.md
-// has both times.
+// It reads the messages itself, since a table may hold millions of entries: a dump is
+// streamed, an entry is a value of fixed size, and the kernel is asked for nothing but
+// the entries that may matter. The general reader of github.com/vishvananda/netlink
+// keeps all of a dump in memory; docs/benchmarks.md has both times.
 package conntrack

@@ -44,7 +44,7 @@ type manifest struct {
 	internal       string // internalTrafficPolicy, where policy means the external one
 	created        string // RFC 3339; empty for no time
 	affinity       bool
-	annotations    string // "key: value, ..."
+	annotations    string        // "key: value, ..."
 	cluster        [2]netip.Addr // IPv4, IPv6
 	external       [2]netip.Addr // externalip, lb and its kin
 	port, nodePort int

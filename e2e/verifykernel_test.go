@@ -218,7 +218,7 @@ func (k *mutated) rules() string {
 			k.t.Fatal(err)
 		}
 		text, _, _ := strings.Cut(string(b), "\ntable ip6 ")
-		return strings.NewReplacer("10.244.0.4 . 10.244.0.4 . tcp . 8443", "10.244.1.8 . 10.244.1.8 . tcp . 8443", "10.244.0.4:8443", "10.244.1.8:8443", "10.244.1.7", "10.244.2.7", "10.244.0.0/16", "10.244.0.0/16", "10.244.0.", "10.244.1.", "203.0.113.0/24", "192.0.2.192/29").Replace(text) + "\n"
+		return kubeProxyTable(text)
 	case k.backend.mode == "nftables":
 		return k.c.table(k.t, k.node, "ip")
 	}
@@ -227,6 +227,11 @@ func (k *mutated) rules() string {
 		k.t.Fatal(err)
 	}
 	return text
+}
+
+// kubeProxyTable is the table of testdata with the addresses of the lab.
+func kubeProxyTable(text string) string {
+	return strings.NewReplacer("10.244.0.4 . 10.244.0.4 . tcp . 8443", "10.244.1.8 . 10.244.1.8 . tcp . 8443", "10.244.0.4:8443", "10.244.1.8:8443", "10.244.1.7", "10.244.2.7", "10.244.0.0/16", "10.244.0.0/16", "10.244.0.", "10.244.1.", "203.0.113.0/24", "192.0.2.192/29").Replace(text) + "\n"
 }
 
 // load makes a text the rules of node1; old connections are forgotten.

@@ -36,7 +36,7 @@ func checkLeftovers(w *world) (out []Finding) {
 // leftoverModes tells of Service rules in several modes. The set that serves most
 // counts as the one in use.
 func (w *world) leftoverModes(all []proxy) Finding {
-	slices.SortFunc(all, func(a, b proxy) int { return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.where, b.where)) })
+	slices.SortStableFunc(all, func(a, b proxy) int { return cmp.Or(a.before(b), strings.Compare(a.where, b.where)) })
 	var others []string
 	for _, p := range all[1:] {
 		if p.mode != all[0].mode {

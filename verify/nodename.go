@@ -5,18 +5,21 @@ import (
 	"slices"
 )
 
+// nodeUnknown tells that no Node has the name of the host.
+func (w *world) nodeUnknown() bool {
+	name := w.in.Services.Node.Name
+	return len(w.in.Nodes) > 0 && !slices.ContainsFunc(w.in.Nodes, func(n Node) bool { return n.Name == name })
+}
+
 // checkNodeName: the host is a Node of the cluster.
 func checkNodeName(w *world) []Finding {
-	if w.in.Services == nil || len(w.in.Nodes) == 0 {
+	if w.in.Services == nil || !w.nodeUnknown() {
 		return nil
 	}
 	name := w.in.Services.Node.Name
 	var similar string
 	for _, n := range w.in.Nodes {
-		switch {
-		case n.Name == name:
-			return nil
-		case slices.ContainsFunc(n.IPs, w.own):
+		if slices.ContainsFunc(n.IPs, w.own) {
 			similar = n.Name
 		}
 	}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"regexp"
@@ -33,6 +34,7 @@ type proxy struct {
 const (
 	chainServices    = "KUBE-SERVICES"
 	chainNodePorts   = "KUBE-NODEPORTS"
+	chainExternal    = "KUBE-EXTERNAL-SERVICES"
 	chainPostrouting = "KUBE-POSTROUTING"
 )
 
@@ -46,7 +48,7 @@ func (w *world) findServed() (out []served) {
 			}
 			continue
 		}
-		for _, name := range []string{chainServices, chainNodePorts, "KUBE-EXTERNAL-SERVICES"} {
+		for _, name := range []string{chainServices, chainNodePorts, chainExternal} {
 			if c := t.Chain(name); c != nil {
 				out = append(out, servedByChain(t, c)...)
 			}
@@ -60,25 +62,58 @@ func (w *world) findServed() (out []served) {
 	return out
 }
 
-// findProxies lists the sets of Service rules, those that serve most first.
+// findProxies lists the sets of Service rules: those that serve most first, of
+// equals Portolan's, then those of nftables.
 func (w *world) findProxies() (out []proxy) {
-	count := map[string]int{}
-	for _, s := range w.served {
-		count[s.where]++
+	count := map[string]map[served]bool{}
+	add := func(where string, list []served) {
+		if count[where] == nil {
+			count[where] = map[served]bool{}
+		}
+		for _, s := range list {
+			count[where][served{addr: s.addr, port: s.port, proto: s.proto}] = true
+		}
 	}
 	for _, t := range w.host.Tables {
+		place := chainPlace(t, chainServices)
 		switch {
 		case serviceTable(t):
-			out = append(out, proxy{w.ownerOfTable(t.Name), "table " + t.Name, "nftables", len(servedByMaps(t))})
+			out = append(out, proxy{owner: w.ownerOfTable(t.Name), where: "table " + t.Name, mode: "nftables"})
+			add("table "+t.Name, servedByMaps(t))
 		case t.Name == netfilter.NAT && t.Chain(chainServices) != nil && t.Chain(chainNodePorts) != nil:
-			out = append(out, proxy{w.ownerOfChain(chainServices), chainPlace(t, chainServices), "iptables", len(servedByChain(t, t.Chain(chainServices)))})
+			out = append(out, proxy{owner: w.ownerOfChain(chainServices), where: place, mode: "iptables"})
+			add(place, append(servedByChain(t, t.Chain(chainServices)), servedByChain(t, t.Chain(chainNodePorts))...))
+		case t.Name == netfilter.Filter:
+			place = strings.Replace(place, netfilter.Filter+" ", netfilter.NAT+" ", 1)
+			for _, name := range []string{chainServices, chainExternal} {
+				if c := t.Chain(name); c != nil {
+					add(place, servedByChain(t, c))
+				}
+			}
 		}
 	}
 	if len(w.host.Servers) > 0 {
-		out = append(out, proxy{w.ownerOfServers(), "ipvs", "ipvs", len(w.host.Servers)})
+		out = append(out, proxy{owner: w.ownerOfServers(), where: "ipvs", mode: "ipvs", count: len(w.host.Servers)})
 	}
-	slices.SortStableFunc(out, func(a, b proxy) int { return b.count - a.count })
+	for i := range out {
+		out[i].count += len(count[out[i].where])
+	}
+	slices.SortStableFunc(out, proxy.before)
 	return out
+}
+
+// before orders by what is served.
+func (p proxy) before(o proxy) int {
+	rank := func(p proxy) int {
+		switch {
+		case p.owner.Name == portolan:
+			return 2
+		case p.mode == "nftables":
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(o.count, p.count), cmp.Compare(rank(o), rank(p)))
 }
 
 // ownerOfServers tells who made the virtual servers.

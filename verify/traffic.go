@@ -42,6 +42,9 @@ func checkTraffic(w *world) []Finding {
 
 // checkService tries all frontends of one Service.
 func (w *world) checkService(s *service.Service, t *trouble) {
+	if w.nodeUnknown() && (s.ExternalPolicy == service.Local || s.InternalPolicy == service.Local) {
+		return // which endpoints are on this node is not known, see checkNodeName
+	}
 	for _, f := range w.families {
 		for _, pf := range service.Decide(w.in.Services.Node, s, f) {
 			t.ports++

@@ -83,10 +83,7 @@ func (s *Source) newRecorder() *recorder {
 func (s *Source) uid(name service.Name) types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if svc := s.services.known[name]; svc != nil {
-		return svc.UID
-	}
-	return ""
+	return s.services.known[name].uid
 }
 
 // run writes what is told until ctx ends.

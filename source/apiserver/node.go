@@ -6,11 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portolan/service"
 	"portolan/source/kube"
 )
 
-func (s *Source) putNode(old, node *v1.Node) {
-	if old == nil && s.own != nil {
+func (s *Source) putNode(old kept, node *v1.Node) {
+	if old == (kept{}) && s.own != nil {
 		s.log.Info("the own Node is there again", "node", node.Name)
 	}
 	s.own = node
@@ -20,9 +21,9 @@ func (s *Source) putNode(old, node *v1.Node) {
 // removeNode: a Node that was deleted is one that is being deleted, and keeps its
 // addresses and pod CIDRs, which this host has not lost: load balancers are told to
 // leave, and packets go on.
-func (s *Source) removeNode(node *v1.Node) {
-	s.log.Error("the own Node was deleted; its last addresses, pod CIDRs and zone stay in force", "node", node.Name)
-	gone := node.DeepCopy()
+func (s *Source) removeNode(name service.Name, _ kept) {
+	s.log.Error("the own Node was deleted; its last addresses, pod CIDRs and zone stay in force", "node", name.Name)
+	gone := s.own.DeepCopy()
 	if gone.DeletionTimestamp == nil {
 		now := metav1.Now()
 		gone.DeletionTimestamp = &now

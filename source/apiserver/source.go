@@ -86,13 +86,15 @@ type followed struct {
 func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), notes: make(chan Note, notesWaiting), cluster: cluster}
 	s.services = newStore(s,
-		func(_, svc *v1.Service) { cluster.PutService(svc) },
-		func(svc *v1.Service) { cluster.DeleteService(service.Name{Namespace: svc.Namespace, Name: svc.Name}) },
+		func(_ kept, svc *v1.Service) { cluster.PutService(svc) },
+		func(name service.Name, _ kept) { cluster.DeleteService(name) },
 		s.listed("services"))
-	s.slices = newStore(s, s.putSlice, cluster.DeleteSlice, s.listed("endpointslices"))
+	s.slices = newStore(s, s.putSlice,
+		func(name service.Name, last kept) { cluster.DeleteSlice(last.owner, name.Name) },
+		s.listed("endpointslices"))
 	s.cidrs = newStore(s,
-		func(_, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
-		func(o *networking.ServiceCIDR) { cluster.DeleteServiceCIDR(o.Name) },
+		func(_ kept, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
+		func(name service.Name, _ kept) { cluster.DeleteServiceCIDR(name.Name) },
 		s.listed("servicecidrs"))
 	s.node = newStore(s, s.putNode, s.removeNode, s.nodeListed)
 	for _, f := range []followed{
@@ -126,9 +128,9 @@ func (s *Source) listed(name string) func(bool, int) {
 }
 
 // putSlice: a slice that changed the Service it names no longer serves the old one.
-func (s *Source) putSlice(old, slice *discovery.EndpointSlice) {
-	if old != nil && old.Labels[discovery.LabelServiceName] != slice.Labels[discovery.LabelServiceName] {
-		s.cluster.DeleteSlice(old)
+func (s *Source) putSlice(old kept, slice *discovery.EndpointSlice) {
+	if old.owner != kube.OwnerOf(slice) {
+		s.cluster.DeleteSlice(old.owner, slice.Name)
 	}
 	s.cluster.PutSlice(slice)
 }

@@ -3,9 +3,12 @@ package apiserver
 import (
 	"fmt"
 
+	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portolan/service"
+	"portolan/source/kube"
 )
 
 // object is a pointer to an API object.
@@ -14,24 +17,31 @@ type object interface {
 	metav1.Object
 }
 
+// kept is what is kept of an object: the kube.Cluster has the rest, in its own form.
+type kept struct {
+	uid     types.UID
+	version string
+	// owner is the Service that an EndpointSlice names.
+	owner service.Name
+}
+
 // store is where a reflector puts what it hears of one resource. It remembers which
-// objects there are, to notice after an outage which have gone; they are the ones
-// the kube.Cluster has, not copies.
+// objects there are, to notice after an outage which have gone.
 type store[T object] struct {
 	source *Source
-	put    func(old, now T) // old is the zero value for a new object
-	remove func(T)
+	put    func(old kept, now T) // old is the zero value for a new object
+	remove func(service.Name, kept)
 	synced func(first bool, count int) // after each full list
 
-	known map[service.Name]T
+	known map[service.Name]kept
 	full  bool // a full list has been seen
 }
 
-func newStore[T object](s *Source, put func(old, now T), remove func(T), synced func(bool, int)) *store[T] {
-	return &store[T]{source: s, put: put, remove: remove, synced: synced, known: map[service.Name]T{}}
+func newStore[T object](s *Source, put func(old kept, now T), remove func(service.Name, kept), synced func(bool, int)) *store[T] {
+	return &store[T]{source: s, put: put, remove: remove, synced: synced, known: map[service.Name]kept{}}
 }
 
-func (s *store[T]) name(o T) service.Name {
+func nameIn(o metav1.Object) service.Name {
 	return service.Name{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
@@ -42,23 +52,26 @@ func (s *store[T]) Add(o any) error { return s.each(o, s.place) }
 func (s *store[T]) Update(o any) error { return s.each(o, s.place) }
 
 // Delete takes the last form of an object that is gone.
-func (s *store[T]) Delete(o any) error { return s.each(o, s.forget) }
+func (s *store[T]) Delete(o any) error {
+	return s.each(o, func(t T) { s.forget(nameIn(t)) })
+}
 
 // Replace takes everything there is; a version that is known already is no change.
 func (s *store[T]) Replace(list []any, _ string) error {
 	return s.source.change(func() error {
 		there := make(map[service.Name]bool, len(list))
-		for _, o := range list {
+		for i, o := range list {
 			t, is := o.(T)
 			if !is {
 				return fmt.Errorf("apiserver: %T in a list of %T", o, t)
 			}
-			there[s.name(t)] = true
+			there[nameIn(t)] = true
 			s.place(t)
+			list[i] = nil // it is kept in another form
 		}
-		for name, o := range s.known {
+		for name := range s.known {
 			if !there[name] {
-				s.forget(o)
+				s.forget(name)
 			}
 		}
 		first := !s.full
@@ -83,21 +96,24 @@ func (s *store[T]) each(o any, do func(T)) error {
 }
 
 func (s *store[T]) place(o T) {
-	name := s.name(o)
-	old, is := s.known[name]
-	if is && old.GetUID() == o.GetUID() && old.GetResourceVersion() == o.GetResourceVersion() {
+	name := nameIn(o)
+	old := s.known[name]
+	now := kept{uid: o.GetUID(), version: o.GetResourceVersion()}
+	if slice, is := any(o).(*discovery.EndpointSlice); is {
+		now.owner = kube.OwnerOf(slice)
+	}
+	if old == now {
 		return
 	}
-	s.known[name] = o
+	s.known[name] = now
 	s.put(old, o)
 }
 
-func (s *store[T]) forget(o T) {
-	name := s.name(o)
+func (s *store[T]) forget(name service.Name) {
 	last, is := s.known[name]
 	if !is {
 		return
 	}
 	delete(s.known, name)
-	s.remove(last)
+	s.remove(name, last)
 }

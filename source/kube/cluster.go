@@ -18,8 +18,8 @@ import (
 // safe for use by several goroutines.
 type Cluster struct {
 	settings Settings
-	services map[service.Name]*v1.Service
-	slices   map[service.Name]map[string]*discovery.EndpointSlice // by Service, then slice name
+	services map[service.Name]*bare    // those that are not Ignored
+	slices   map[service.Name][]*slice // by Service, sorted by name
 	cidrs    map[string]*networking.ServiceCIDR
 	node     *v1.Node
 	peers    map[string]Peer
@@ -31,8 +31,8 @@ type Cluster struct {
 func NewCluster(settings Settings) *Cluster {
 	return &Cluster{
 		settings: settings,
-		services: map[service.Name]*v1.Service{},
-		slices:   map[service.Name]map[string]*discovery.EndpointSlice{},
+		services: map[service.Name]*bare{},
+		slices:   map[service.Name][]*slice{},
 		cidrs:    map[string]*networking.ServiceCIDR{},
 		peers:    map[string]Peer{},
 		dirty:    map[service.Name]bool{},
@@ -47,7 +47,11 @@ func (c *Cluster) StartLarge() { c.last.Node.LargeCluster = true }
 // PutService adds a Service or takes the place of the one of its name.
 func (c *Cluster) PutService(svc *v1.Service) {
 	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}
-	c.services[name] = svc
+	if b := newBare(svc); b != nil {
+		c.services[name] = b
+	} else {
+		delete(c.services, name)
+	}
 	c.dirty[name] = true
 }
 
@@ -57,29 +61,41 @@ func (c *Cluster) DeleteService(name service.Name) {
 	c.dirty[name] = true
 }
 
-// PutSlice adds an EndpointSlice or takes the place of the one of its name.
+// PutSlice adds an EndpointSlice or takes the place of the one of its name and owner.
 // Slices of headless Services, or that name no Service, are ignored.
-func (c *Cluster) PutSlice(slice *discovery.EndpointSlice) {
-	owner := service.Name{Namespace: slice.Namespace, Name: slice.Labels[discovery.LabelServiceName]}
-	if _, headless := slice.Labels[labelHeadless]; headless || owner.Name == "" {
+func (c *Cluster) PutSlice(s *discovery.EndpointSlice) {
+	owner := OwnerOf(s)
+	if owner.Name == "" {
 		return
 	}
-	if c.slices[owner] == nil {
-		c.slices[owner] = map[string]*discovery.EndpointSlice{}
+	now := newSlice(s)
+	list := c.slices[owner]
+	i, is := slices.BinarySearchFunc(list, now.name, sliceNamed)
+	if is {
+		list[i] = now
+	} else {
+		c.slices[owner] = slices.Insert(list, i, now)
 	}
-	c.slices[owner][slice.Name] = slice
 	c.dirty[owner] = true
 }
 
-// DeleteSlice removes an EndpointSlice as it was last put.
-func (c *Cluster) DeleteSlice(slice *discovery.EndpointSlice) {
-	owner := service.Name{Namespace: slice.Namespace, Name: slice.Labels[discovery.LabelServiceName]}
-	delete(c.slices[owner], slice.Name)
-	if len(c.slices[owner]) == 0 {
+// DeleteSlice removes the EndpointSlice of that name from the Service that it named
+// when it was put.
+func (c *Cluster) DeleteSlice(owner service.Name, name string) {
+	list := c.slices[owner]
+	i, is := slices.BinarySearchFunc(list, name, sliceNamed)
+	if !is {
+		return
+	}
+	if len(list) == 1 {
 		delete(c.slices, owner)
+	} else {
+		c.slices[owner] = slices.Delete(list, i, i+1)
 	}
 	c.dirty[owner] = true
 }
+
+func sliceNamed(s *slice, name string) int { return cmp.Compare(s.name, name) }
 
 // PutNode tells about a Node. Of those of another name only Peers tells.
 func (c *Cluster) PutNode(node *v1.Node) {
@@ -113,8 +129,8 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 	var gone []service.Name
 	for name := range c.dirty {
 		var svc *service.Service
-		if obj := c.services[name]; obj != nil {
-			svc = Convert(obj, c.slicesOf(name))
+		if b := c.services[name]; b != nil {
+			svc = b.with(c.slices[name])
 		}
 		switch {
 		case svc != nil:
@@ -149,15 +165,4 @@ func (c *Cluster) serviceCIDRs() []netip.Prefix {
 	}
 	slices.SortFunc(out, netip.Prefix.Compare)
 	return slices.Compact(out)
-}
-
-// slicesOf returns the slices of a Service in the order of their names, so that
-// the same objects always give the same Service.
-func (c *Cluster) slicesOf(name service.Name) []*discovery.EndpointSlice {
-	out := make([]*discovery.EndpointSlice, 0, len(c.slices[name]))
-	for _, s := range c.slices[name] {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b *discovery.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-	return out
 }

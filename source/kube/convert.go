@@ -43,18 +43,37 @@ func Ignored(svc *v1.Service) string {
 // Convert returns the model of a Service with the endpoints of its slices, nil
 // for a Service that is Ignored.
 func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *service.Service {
+	bare := newBare(svc)
+	if bare == nil {
+		return nil
+	}
+	var kept []*slice
+	for _, s := range endpointSlices {
+		kept = append(kept, newSlice(s))
+	}
+	return bare.with(kept)
+}
+
+// bare is a Service without what its slices say.
+type bare struct {
+	service service.Service // its ports have no endpoints
+	weights weights
+}
+
+// newBare returns nil for a Service that is Ignored.
+func newBare(svc *v1.Service) *bare {
 	if Ignored(svc) != "" {
 		return nil
 	}
-	out := &service.Service{
+	b := &bare{service: service.Service{
 		Name:            service.Name{Namespace: svc.Namespace, Name: svc.Name},
 		Created:         svc.CreationTimestamp.Time,
 		ClusterIPs:      clusterIPs(svc),
 		ExternalIPs:     addresses(svc.Spec.ExternalIPs),
 		LoadBalancerIPs: loadBalancerIPs(svc),
 		SourceRanges:    prefixes(svc.Spec.LoadBalancerSourceRanges),
-		Triggers:        triggers(endpointSlices),
-	}
+	}}
+	out := &b.service
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == v1.ServiceInternalTrafficPolicyLocal {
 		out.InternalPolicy = service.Local
 	}
@@ -67,21 +86,30 @@ func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *servic
 	if svc.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		out.AffinityTimeout = affinityTimeout(svc)
 	}
-	weights := setOptions(out, svc)
+	b.weights = setOptions(out, svc)
 	for _, p := range svc.Spec.Ports {
-		port := service.Port{
+		out.Ports = append(out.Ports, service.Port{
 			Name:     p.Name,
 			Protocol: protocol(&p.Protocol),
 			Port:     uint16(p.Port),
 			NodePort: uint16(p.NodePort),
-		}
-		port.Endpoints = endpoints(port, endpointSlices, weights)
-		out.Ports = append(out.Ports, port)
+		})
 	}
 	slices.SortFunc(out.Ports, func(a, b service.Port) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol))
 	})
-	return out
+	return b
+}
+
+// with adds the endpoints.
+func (b *bare) with(kept []*slice) *service.Service {
+	out := b.service
+	out.Ports = slices.Clone(out.Ports)
+	for i, p := range out.Ports {
+		out.Ports[i].Endpoints = endpoints(p, kept, b.weights)
+	}
+	out.Triggers = triggers(kept)
+	return &out
 }
 
 // acceptsLocal: kube-proxy 1.37 obeys externalTrafficPolicy on these types,
@@ -129,96 +157,4 @@ func protocol(p *v1.Protocol) service.Protocol {
 		return service.SCTP
 	}
 	return service.TCP // the API's default
-}
-
-// endpoints merges the endpoints of all slices that serve the port, matched by
-// name and protocol, never by number.
-func endpoints(port service.Port, endpointSlices []*discovery.EndpointSlice, w weights) []service.Endpoint {
-	type keyed struct {
-		text string
-		ep   service.Endpoint
-	}
-	var all []keyed
-	for _, slice := range endpointSlices {
-		if slice.AddressType == discovery.AddressTypeFQDN {
-			continue
-		}
-		number := slicePort(slice, port)
-		if number == 0 {
-			continue
-		}
-		for i := range slice.Endpoints {
-			if ep, ok := endpoint(slice.AddressType, &slice.Endpoints[i], number); ok {
-				ep.Weight = w.of(ep.Addr.Addr(), ep.Node, zoneOf(&slice.Endpoints[i]))
-				all = append(all, keyed{ep.Addr.String(), ep})
-			}
-		}
-	}
-	// A running pod beats a terminating one on a reused address.
-	slices.SortStableFunc(all, func(a, b keyed) int {
-		return cmp.Or(cmp.Compare(a.text, b.text), compareBool(a.ep.Terminating, b.ep.Terminating))
-	})
-	out := make([]service.Endpoint, 0, len(all))
-	for i, k := range all {
-		if i == 0 || all[i-1].text != k.text {
-			out = append(out, k.ep)
-		}
-	}
-	return out
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-// slicePort returns the number a slice gives to the port, 0 for none. A port
-// without name or number ("all ports") is not supported, as in kube-proxy.
-func slicePort(slice *discovery.EndpointSlice, port service.Port) uint16 {
-	for _, p := range slice.Ports {
-		if p.Name != nil && *p.Name == port.Name && p.Port != nil && protocol(p.Protocol) == port.Protocol {
-			return uint16(*p.Port)
-		}
-	}
-	return 0
-}
-
-func zoneOf(e *discovery.Endpoint) string {
-	if e.Zone == nil {
-		return ""
-	}
-	return *e.Zone
-}
-
-func endpoint(want discovery.AddressType, e *discovery.Endpoint, port uint16) (service.Endpoint, bool) {
-	if len(e.Addresses) == 0 {
-		return service.Endpoint{}, false
-	}
-	addr, err := parseAddr(e.Addresses[0])
-	if err != nil || addr.Is4() != (want == discovery.AddressTypeIPv4) {
-		return service.Endpoint{}, false
-	}
-	out := service.Endpoint{
-		Addr:        netip.AddrPortFrom(addr, port),
-		Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
-		Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
-		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
-	}
-	if e.NodeName != nil {
-		out.Node = *e.NodeName
-	}
-	if e.Hints != nil {
-		for _, z := range e.Hints.ForZones {
-			out.ZoneHints = append(out.ZoneHints, z.Name)
-		}
-		for _, n := range e.Hints.ForNodes {
-			out.NodeHints = append(out.NodeHints, n.Name)
-		}
-	}
-	return out, true
 }

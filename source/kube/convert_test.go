@@ -219,7 +219,7 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	if second.Service(other) != first.Service(other) || second.Service(web) == first.Service(web) {
 		t.Error("the wrong Services were converted again")
 	}
-	c.DeleteSlice(slice)
+	c.DeleteSlice(OwnerOf(slice), slice.Name)
 	c.DeleteService(other)
 	third := c.Snapshot()
 	if third.Len() != 1 || len(third.Service(web).Ports[0].Endpoints) != 0 {

@@ -276,7 +276,7 @@ func (s *Source) remove(r ref, object any, gone bool) {
 			s.cluster.DeleteService(service.Name{Namespace: r.namespace, Name: r.name})
 		}
 	case *discovery.EndpointSlice:
-		s.cluster.DeleteSlice(o)
+		s.cluster.DeleteSlice(kube.OwnerOf(o), o.Name)
 	case *v1.Node:
 		if gone {
 			s.cluster.DeleteNode(r.name)

@@ -42,6 +42,10 @@ e2e-ipvs: ## the part of e2e that needs other kernels: they run as guests
 	tools/system-packages $(PROGRAMS)
 	tools/guest/e2e | tools/e2e-summary
 
+soak: ## changes, flushes, restarts, kills and rolling updates, half an hour of them
+	tools/system-packages $(PROGRAMS)
+	go test -count=1 -timeout 90m -v ./e2e -run 'TestSoak|TestKilled|TestRollingUpdates' -args -soak 10m -kills 200 -rolls 50 | tools/e2e-summary
+
 bench: ## speed of what runs for every change, then beside kube-proxy; BENCH holds flags of the latter
 	tools/system-packages $(PROGRAMS)
 	go test -run '^$$' -bench . -benchmem $(UNIT)

@@ -278,6 +278,36 @@ func TestARefusedServiceDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
+// A Service that is refused when it comes does not wait for the next look that comes
+// anyway.
+func TestARefusedServiceIsTriedAgainSoon(t *testing.T) {
+	b := newFakeBackend()
+	var full atomic.Bool
+	full.Store(true)
+	b.Refuse = func(p dataplane.Plan) error {
+		for _, c := range p.Changes {
+			for _, o := range c.Created {
+				if full.Load() && o.Key.Name == "b" {
+					return &dataplane.Refusal{Key: o.Key, Err: errors.New("no room")}
+				}
+			}
+		}
+		return nil
+	}
+	run(t, b, options(), func(a *Agent) {
+		s := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1")}, nil)
+		a.Publish(s)
+		pass(time.Minute)
+		a.Publish(s.With(s.Node, []*service.Service{svc("b", "10.0.0.2")}, nil))
+		pass(time.Second)
+		full.Store(false)
+		pass(options().RetryMax)
+		if got := b.Content()["services"]; len(got) != 2 {
+			t.Errorf("content %v", got)
+		}
+	})
+}
+
 func TestDamageByOthersIsRepaired(t *testing.T) {
 	b := newFakeBackend()
 	run(t, b, options(), func(a *Agent) {

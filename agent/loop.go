@@ -174,10 +174,16 @@ func (l *loop) plan(r Result) {
 		return
 	}
 	l.failures = 0
+	now := time.Now()
 	if !r.Full {
+		if len(r.Report.Rejected) > 0 && l.refusals == 0 {
+			l.refusals = 1
+			if soon := now.Add(l.options.RetryMax); soon.Before(l.nextFull) {
+				l.nextFull = soon
+			}
+		}
 		return
 	}
-	now := time.Now()
 	if l.rest = now.Add(l.kernel.look); r.Report.Damage.None() {
 		l.rest = now.Add(9 * l.kernel.look)
 	}

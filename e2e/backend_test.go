@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,7 @@ type portolan struct {
 	variant    lab.Variant
 
 	shims  string                                 // folder of programs to find before the usual ones
+	around []string                               // a program that ends by running the one behind it
 	before func(context.Context, *lab.Node) error // done in a node ahead of the proxy
 }
 
@@ -89,7 +91,8 @@ func (p portolan) sources(node *lab.Node, manifests string) []string {
 
 // command prepares the binary under test inside a node.
 func (p portolan) command(ctx context.Context, node *lab.Node, args ...string) *lab.Cmd {
-	cmd := node.Command(ctx, p.variant, binary, args...)
+	words := slices.Concat(p.around, []string{binary}, args)
+	cmd := node.Command(ctx, p.variant, words[0], words[1:]...)
 	if p.shims != "" {
 		cmd.Prefer(p.shims)
 	}

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"portolan/lab"
 )
 
 var kills = flag.Int("kills", 20, "how often TestKilled kills the proxy of each mode")
@@ -20,18 +18,7 @@ func TestKilled(t *testing.T) {
 		s := newStorm(t, c, rand.Uint64())
 		still := c.trafficTo([]route{{"client", "198.51.100.249:80"}, {"pod:visitor", "10.96.3.90:80"}, {"node1", "[fd00:96::35a]:80"}})
 		storming := s.call()
-		if err := c.stops[n.Name](); err != nil {
-			t.Fatal(err)
-		}
-		var running *lab.Cmd
-		launch := func() {
-			t.Helper()
-			var err error
-			if running, err = b.launch(t.Context(), n, c.dir, c.scenario.args, c.logs[n.Name]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		launch()
+		proxy := c.relaunch(t, n.Name)
 		for i := range *kills {
 			moment := time.After(time.Duration(s.random.Int64N(int64(150 * time.Millisecond))))
 			for alive := true; alive; {
@@ -42,19 +29,15 @@ func TestKilled(t *testing.T) {
 				case <-time.After(time.Duration(s.random.Int64N(int64(20 * time.Millisecond)))):
 				}
 			}
-			if err := running.Process.Kill(); err != nil {
-				t.Fatalf("kill %d: %v", i, err)
-			}
-			running.Wait()
+			proxy.end(true)
 			for range s.random.IntN(3) {
 				s.step()
 			}
-			launch()
+			proxy = c.relaunch(t, n.Name)
 			if err := s.settle(); err != nil {
 				t.Fatalf("kill %d: %v", i, err)
 			}
 		}
-		c.stops[n.Name] = func() error { running.Process.Kill(); running.Wait(); return nil }
 		if err := storming(); err != nil {
 			t.Error(err)
 		}

@@ -76,7 +76,7 @@ func TestRepair(t *testing.T) {
 		c := newCluster(t, b, baseScenario(t))
 		n := c.Node("node1")
 		whole := c.state(t, n)
-		clients := c.callers([]route{{"client", "10.96.0.10:80"}, {"pod:visitor-1", "10.96.0.10:80"}, {"node1", "10.96.0.10:80"}})
+		clients := c.callers(silence, route{"client", "10.96.0.10:80"}, route{"pod:visitor-1", "10.96.0.10:80"}, route{"node1", "10.96.0.10:80"})
 		for _, h := range c.harms(n) {
 			told := c.repairsTold(n)
 			start := time.Now()
@@ -232,8 +232,8 @@ type callers struct {
 // every is the pause between two calls of one caller.
 const every = 5 * time.Millisecond
 
-// callers starts one caller a route.
-func (c *cluster) callers(routes []route) *callers {
+// callers starts one caller a route, who waits so long for an answer.
+func (c *cluster) callers(timeout time.Duration, routes ...route) *callers {
 	k := len(routes)
 	s := &callers{routes: routes, made: make([]int, k), failed: make([]int, k), first: make([]time.Time, k), good: make([]int, k),
 		longest: make([]time.Duration, k), verdict: map[string]int{}, ended: make(chan struct{})}
@@ -244,7 +244,7 @@ func (c *cluster) callers(routes []route) *callers {
 			defer pace.Stop()
 			for {
 				began := time.Now()
-				s.note(i, began, from.Dial("tcp", to, silence))
+				s.note(i, began, from.Dial("tcp", to, timeout))
 				select {
 				case <-s.ended:
 					return

@@ -198,7 +198,7 @@ func (c *cluster) inForceOn(n *lab.Node) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the rules of %s are not what is wanted: %w\n%s", n.Name, err, difference)
+			return fmt.Errorf("the rules of %s are not what is wanted (%v):\n%s", n.Name, err, difference)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (c *cluster) inForceOn(n *lab.Node) error {
 // difference is what differs between the manifests and the rules of a node.
 func (c *cluster) difference(n *lab.Node) (string, error) {
 	b := c.backend.(portolan)
-	args := append([]string{"plan", "--against", "kernel"}, b.sources(n, c.dir)...)
+	args := slices.Concat([]string{"plan", "--against", "kernel"}, b.sources(n, c.dir), c.scenario.args)
 	out, err := b.command(c.t.Context(), n, args...).CombinedOutput()
 	var exit interface{ ExitCode() int }
 	if errors.As(err, &exit) && exit.ExitCode() == 1 {

@@ -36,7 +36,8 @@ func Open() (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{fd: fd, port: port, recv: make([]byte, receiveSize)}
+	s := On(fd)
+	s.port = port
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1),
 		unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1),
@@ -49,6 +50,9 @@ func Open() (*Socket, error) {
 	s.growSend(sendSocket)
 	return s, nil
 }
+
+// On is a Socket over a descriptor that speaks netlink and has no address.
+func On(fd int) *Socket { return &Socket{fd: fd, recv: make([]byte, receiveSize)} }
 
 func bind() (fd int, port uint32, err error) {
 	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
@@ -93,7 +97,7 @@ func (s *Socket) PortID() uint32 { return s.port }
 func (s *Socket) Send(b []byte) error {
 	s.growSend(len(b) + len(b)/2 + 4096)
 	for {
-		err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		_, err := unix.Write(s.fd, b) // a datagram, as a whole; to the kernel when nobody else is named
 		if err != unix.EINTR {
 			return err
 		}

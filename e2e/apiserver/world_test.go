@@ -217,6 +217,12 @@ func (w *world) start(token string, args ...string) *proxy {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return w.startWith(file, args...)
+}
+
+// startWith starts a proxy that finds its API server in a file.
+func (w *world) startWith(file string, args ...string) *proxy {
+	w.t.Helper()
 	args = append([]string{"proxy", "--kubeconfig", file, "--cluster-cidr", "10.244.0.0/16,fd00:244::/32", "-v", "2"}, args...)
 	p := &proxy{cmd: w.node.Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, args...), log: &logBuffer{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log

@@ -2,10 +2,14 @@ package apiserver
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	networking "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,6 +85,9 @@ func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatc
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := r.list()
 			err := request(o).Do(ctx).Into(list)
+			if err == nil {
+				err = truthful(list)
+			}
 			report("list", err)
 			if err == nil {
 				r.trimList(list)
@@ -96,16 +103,32 @@ func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatc
 			}
 			return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
 				switch e.Type {
-				case watch.Added, watch.Modified, watch.Deleted:
-					r.trim(e.Object)
-					report("event", nil)
-				case watch.Bookmark:
+				case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
+					if reflect.TypeOf(e.Object) != reflect.TypeOf(r.object) {
+						err := apierrors.NewInternalError(fmt.Errorf("%T among %s", e.Object, r.name))
+						report("event", err)
+						return watch.Event{Type: watch.Error, Object: &err.ErrStatus}, true
+					}
+					if e.Type != watch.Bookmark {
+						r.trim(e.Object)
+					}
 					report("event", nil)
 				}
 				return e, true
 			}), nil
 		},
 	}
+}
+
+// truthful tells a list from what something between us and the API server says: an
+// object without anything in it passes for an empty list, but every list is of some
+// version.
+func truthful(list runtime.Object) error {
+	l, is := list.(metav1.ListInterface)
+	if !is || l.GetResourceVersion() == "" {
+		return errors.New("apiserver: the answer is no list of an API server: it has no resourceVersion")
+	}
+	return nil
 }
 
 func (r resource) trimList(list runtime.Object) {

@@ -113,3 +113,15 @@ func TestTrimmedIsSmall(t *testing.T) {
 		}
 	}
 }
+
+// What is no list of an API server passes for no list.
+func TestTruthful(t *testing.T) {
+	whole := &v1.ServiceList{}
+	whole.ResourceVersion = "7"
+	if err := truthful(whole); err != nil {
+		t.Error(err)
+	}
+	if truthful(&v1.ServiceList{}) == nil {
+		t.Error("a list of no version was taken")
+	}
+}

@@ -16,7 +16,8 @@ type Lab struct {
 	Client *Host
 
 	home      *os.File
-	dir       string // lock files and links to programs; the only thing outside the kernel
+	dir       string   // lock files and links to programs; the only thing outside the kernel
+	held      *os.File // dir, locked
 	podMTU    int
 	fabric    Host // the switch
 	gateway   Host // see addGateway
@@ -48,7 +49,7 @@ func New(t Topology) (*Lab, error) {
 
 func (l *Lab) build(t Topology) error {
 	var err error
-	if l.dir, err = newDir(); err != nil {
+	if l.dir, l.held, err = newDir(); err != nil {
 		return err
 	}
 	if l.fabric, err = l.newHost("switch", nil,
@@ -234,6 +235,7 @@ func (l *Lab) Close() error {
 	if l.dir == "" {
 		return nil
 	}
+	defer l.held.Close()
 	if err := os.RemoveAll(l.dir); err != nil {
 		return fmt.Errorf("lab: remove working directory: %w", err)
 	}

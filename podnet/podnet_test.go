@@ -157,7 +157,7 @@ func TestProblems(t *testing.T) {
 		if cidr != "" {
 			n.PodCIDRs = prefixes(cidr)
 		}
-		n.Annotations = a.Announce(c, Self{V4: Half{Addr: netip.MustParseAddr(public), Public: netip.MustParseAddr(public), MAC: MAC{2, 9, 9, 9, 9, 9}}}, n)
+		n.Annotations = a.Announce(c, Self{V4: Half{Addr: netip.MustParseAddr(public), Public: netip.MustParseAddr(public), MAC: MAC{2, 9, 9, 9, 9, name[0]}}}, n)
 		if change != nil {
 			change(n.Annotations)
 		}
@@ -177,6 +177,11 @@ func TestProblems(t *testing.T) {
 			m[a.backendData(IPv4)] = `{"VNI":2,"VtepMAC":"02:00:00:00:00:03"}`
 		}),
 		variant("j-address", "10.244.10.0/24", "172.22.7.110", func(m map[string]string) { m[a.publicIP(IPv4)] = "$(reboot)" }),
+		variant("l-loopback", "10.244.12.0/24", "127.0.0.1", nil),
+		variant("m-copy", "10.244.13.0/24", "172.22.7.113", func(m map[string]string) { m[a.backendData(IPv4)] = good.Annotations[a.backendData(IPv4)] }),
+		variant("n-copy-of-me", "10.244.14.0/24", "172.22.7.114", func(m map[string]string) {
+			m[a.backendData(IPv4)] = `{"VNI":1,"VtepMAC":"02:00:00:00:00:01"}`
+		}),
 		{Name: "k-other", PodCIDRs: prefixes("10.244.11.0/24")},
 	}
 	for i := range nodes {
@@ -189,6 +194,7 @@ func TestProblems(t *testing.T) {
 	want := map[string]string{
 		"a-no-cidr": "--allocate-node-cidrs", "b-overlap": "overlaps 10.244.1.0/24 of node worker", "c-mine": "overlaps 10.244.0.0/24 of node master", "d-outside": "not within 10.244.0.0/16",
 		"e-inside": "lies within the pod network", "f-twice": "also that of node master", "g-backend": "wireguard", "h-data": "VtepMAC", "i-vni": "VNI 2", "j-address": "not an IPv4 address",
+		"l-loopback": `"127.0.0.1" is not an address that one node has`, "m-copy": "also that of node worker", "n-copy-of-me": "also that of node master",
 	}
 	for _, p := range problems {
 		if w := want[p.Node]; w == "" || !strings.Contains(p.String(), w) {

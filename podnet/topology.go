@@ -109,7 +109,7 @@ func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Famil
 	t.PodCIDR = cidr
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(x, y Node) int { return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.Name, y.Name)) })
-	taken := &taken{cidrs: []owned[netip.Prefix]{{own.Name, cidr}}, addrs: map[netip.Addr]string{self.Half(f).Public: own.Name}}
+	taken := &taken{cidrs: []owned[netip.Prefix]{{own.Name, cidr}}, addrs: map[netip.Addr]string{self.Half(f).Public: own.Name}, macs: map[MAC]string{self.Half(f).MAC: own.Name}}
 	var problems []Problem
 	for _, n := range nodes {
 		if n.Name == own.Name || n.Annotations[a.managed()] != "true" {
@@ -145,6 +145,9 @@ func (t Topology) peer(a Annotations, n Node) (Peer, error) {
 	if err != nil || !f.of(addr) {
 		return Peer{}, fmt.Errorf("annotation %s %q is not an %s address", a.publicIP(f), n.Annotations[a.publicIP(f)], f)
 	}
+	if !addr.IsGlobalUnicast() || addr.Zone() != "" {
+		return Peer{}, fmt.Errorf("annotation %s %q is not an address that one node has and others reach", a.publicIP(f), addr)
+	}
 	if network := c.NetworkOf(f); network.Contains(addr) {
 		return Peer{}, fmt.Errorf("address %s (annotation %s) lies within the pod network %s: packets to it would go round in circles", addr, a.publicIP(f), network)
 	}
@@ -176,6 +179,7 @@ func (t Topology) peer(a Annotations, n Node) (Peer, error) {
 type taken struct {
 	cidrs []owned[netip.Prefix]
 	addrs map[netip.Addr]string
+	macs  map[MAC]string
 }
 
 type owned[T any] struct {
@@ -192,8 +196,11 @@ func (t *taken) take(p Peer) error {
 	if other, ok := t.addrs[p.PublicIP]; ok {
 		return fmt.Errorf("address %s is also that of node %s: choose the interface of each node (--iface, or annotation public-ip-overwrite)", p.PublicIP, other)
 	}
+	if other, ok := t.macs[p.MAC]; ok && p.MAC != (MAC{}) {
+		return fmt.Errorf("VtepMAC %s is also that of node %s, as when one machine is a copy of the other: delete the vxlan device and the annotation backend-data of one of them", p.MAC, other)
+	}
 	t.cidrs = append(t.cidrs, owned[netip.Prefix]{p.Name, p.PodCIDR})
-	t.addrs[p.PublicIP] = p.Name
+	t.addrs[p.PublicIP], t.macs[p.MAC] = p.Name, p.Name
 	return nil
 }
 

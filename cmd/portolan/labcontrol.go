@@ -95,6 +95,9 @@ func newLabChangeCommands() []*cobra.Command {
 Exit codes: 0 done, 2 it could not be done.`,
 		}
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if within < 0 {
+				return fmt.Errorf("lab drain: --within %v is less than nothing", within)
+			}
 			s, err := lab.Find(pid)
 			if err != nil {
 				return err

@@ -84,6 +84,9 @@ Exit codes: 0 done, 2 none is up.`,
 		Example: `  portolan lab capture node1 node2
   portolan lab capture --count 20`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if count < 0 {
+				return fmt.Errorf("lab capture: --count %d is less than none", count)
+			}
 			s, err := lab.Find(pid)
 			if err != nil {
 				return err
@@ -238,6 +241,9 @@ Exit codes: 0 every call was answered, 1 some were not, 2 none is up.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rate < 1 || rate > 10_000 {
 				return fmt.Errorf("lab traffic: --rate %d is not between 1 and 10000", rate)
+			}
+			if length < 0 {
+				return fmt.Errorf("lab traffic: --for %v is less than nothing", length)
 			}
 			s, h, err := attach(pid, args[0])
 			if err != nil {

@@ -89,9 +89,9 @@ type familyReport struct {
 func (h *Health) status() report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.now().UTC()
+	now := h.now() // not in UTC: that would count by the clock on the wall, which jumps
 	eligible := h.eligible
-	r := report{CurrentTime: now, NodeEligible: &eligible, Healthy: true, synced: true, Status: map[string]familyReport{}}
+	r := report{CurrentTime: now.UTC(), NodeEligible: &eligible, Healthy: true, synced: true, Status: map[string]familyReport{}}
 	for f, s := range h.families {
 		healthy := s.queued.IsZero() || now.Sub(s.queued) < h.timeout
 		r.Healthy = r.Healthy && healthy

@@ -29,7 +29,9 @@ func TestAffinity(t *testing.T) {
 		if err := c.sticks(clients); err != nil {
 			t.Error(err)
 		}
-		if err := c.expires(clients); err != nil {
+		if b.mode == "ipvs" { // see docs/modes.md
+			t.Log("how long a choice is kept is not tried: IPVS keeps it while it remembers any connection of the client, minutes after its end")
+		} else if err := c.expires(clients); err != nil {
 			t.Error(err)
 		}
 		c.count("affinity", len(clients))
@@ -107,6 +109,9 @@ spec:
 // port. When the endpoint goes its clients move at once, and others stay.
 func TestAffinityOfAService(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b portolan) {
+		if b.mode == "ipvs" {
+			t.Skip("in IPVS each address of a Service has a memory of its own, see docs/modes.md")
+		}
 		c := newCluster(t, b, baseScenario(t))
 		addrs := map[string]string{"web-1": "10.244.1.11", "web-2": "10.244.1.12", "web-3": "10.244.2.11"}
 		c.apply(map[string][]byte{"extra.yaml": extraManifests(affineService, []string{addrs["web-1"], addrs["web-2"], addrs["web-3"]})})

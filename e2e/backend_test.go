@@ -23,11 +23,29 @@ type Backend interface {
 	Start(ctx context.Context, node *lab.Node, manifests string, args []string, log io.Writer) (stop func() error, err error)
 }
 
-// backends are those that every scenario runs against.
-var backends = []portolan{
+// backends are those that every scenario runs against. PORTOLAN_E2E_BACKENDS names
+// others, with commas between: not every kernel has everything.
+var backends = chosen(os.Getenv("PORTOLAN_E2E_BACKENDS"), "iptables-legacy,iptables-nft,nftables")
+
+func chosen(names, usual string) (list []portolan) {
+	if names == "" {
+		names = usual
+	}
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(allBackends, func(b portolan) bool { return b.name == name })
+		if i < 0 {
+			panic("e2e: no backend is called " + name)
+		}
+		list = append(list, allBackends[i])
+	}
+	return list
+}
+
+var allBackends = []portolan{
 	{name: "iptables-legacy", mode: "iptables", variant: lab.Legacy},
 	{name: "iptables-nft", mode: "iptables", variant: lab.NFT},
 	{name: "nftables", mode: "nftables"},
+	{name: "ipvs", mode: "ipvs", variant: lab.Legacy},
 }
 
 // portolan is the binary under test in one mode.
@@ -42,8 +60,9 @@ type portolan struct {
 
 func (p portolan) Name() string { return p.name }
 
-// readyWithin bounds the first sync; it takes tenths of a second on a quiet machine.
-const readyWithin = 30 * time.Second
+// readyWithin bounds the first sync; it takes tenths of a second on a quiet machine,
+// and half a minute on an emulated one.
+const readyWithin = 2 * time.Minute
 
 func (p portolan) Start(ctx context.Context, node *lab.Node, manifests string, args []string, log io.Writer) (func() error, error) {
 	cmd, err := p.launch(ctx, node, manifests, args, log)

@@ -18,7 +18,8 @@ var (
 	cellClients  = []string{"pod", "endpoint", "node", "outside"}
 	cellProtos   = []string{"tcp", "udp"}
 	cellFamilies = []string{"ipv4", "ipv6"}
-	cellModes    = []string{"iptables", "nftables"}
+	cellModes    = []string{"iptables", "nftables", "ipvs"}
+	paperModes   = []string{"iptables", "nftables"} // whose plan can be traced
 )
 
 // cellStates are the states of endpoints in the order of README.md.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,7 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 		t.Skipf("no iptables of variant %s on this machine", p.variant)
 	}
 	s.topology.PodNetwork = s.podnet != ""
+	s.topology.SCTP = slices.ContainsFunc(s.flows, func(f flow) bool { return f.proto == "sctp" }) && lab.HasSCTP()
 	l, err := lab.New(s.topology)
 	if err != nil {
 		t.Fatal(err)

@@ -52,12 +52,12 @@ func (c *cluster) flows(group string) {
 	ran := 0
 	var paper *offline
 	for _, f := range c.scenario.flows {
-		if f.only != "" && f.only != b.mode {
+		if !f.holdsIn(b.mode) {
 			continue
 		}
 		ran++
 		var err error
-		if f.proto == "sctp" { // kernels without it have its rules, but no packets
+		if f.proto == "sctp" && !c.scenario.topology.SCTP { // kernels without it have its rules, but no packets
 			if paper == nil {
 				paper = c.onPaper(b)
 			}

@@ -28,7 +28,7 @@ import (
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
-	for _, mode := range cellModes {
+	for _, mode := range paperModes {
 		for _, s := range readScenarios(t) {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
@@ -37,7 +37,7 @@ func TestOffline(t *testing.T) {
 				})
 				ran, ways := 0, 0
 				for _, f := range s.flows {
-					if f.only != "" && f.only != mode {
+					if !f.holdsIn(mode) {
 						continue
 					}
 					ran++

@@ -40,7 +40,7 @@ type flow struct {
 	parts   map[string]int // of all connections, by pod
 	sticky  bool           // all tries reach the same pod
 	seen    string
-	only    string // proxy mode in which the line holds; empty for all
+	only    []string // proxy modes in which the line holds; none for all
 }
 
 func readScenarios(t *testing.T) []scenario { return readScenariosOf(t, "testdata") }
@@ -172,11 +172,18 @@ func (s *scenario) parseFlows(list []string) error {
 	return nil
 }
 
+func (f flow) holdsIn(mode string) bool { return f.only == nil || slices.Contains(f.only, mode) }
+
 func parseFlow(line string) (flow, error) {
 	f := flow{line: strings.Join(strings.Fields(line), " ")}
 	word := strings.Fields(line)
-	if mode, is := strings.CutPrefix(word[len(word)-1], "only:"); is {
-		f.only, word = mode, word[:len(word)-1]
+	if modes, is := strings.CutPrefix(word[len(word)-1], "only:"); is {
+		f.only, word = strings.Split(modes, ","), word[:len(word)-1]
+		for _, mode := range f.only {
+			if err := oneOf(mode, cellModes); err != nil {
+				return f, err
+			}
+		}
 	}
 	if len(word) < 5 || word[3] != "->" {
 		return f, fmt.Errorf("want FROM PROTO DESTINATION -> VERDICT [ENDPOINTS SOURCE]")

@@ -60,7 +60,7 @@ func (o Outcome) String() string {
 	return o.Verdict.String()
 }
 
-// Call is one try: Proto is "tcp" or "udp", From and Port are the source (of the zero
+// Call is one try: Proto is "tcp", "udp" or "sctp", From and Port are the source (of the zero
 // Addr and of port 0 the kernel chooses one).
 type Call struct {
 	Proto   string
@@ -106,6 +106,17 @@ func (h *Host) Open(ctx context.Context, call Call) (*Conn, error) {
 }
 
 func (h *Host) open(ctx context.Context, call Call) (*Conn, error) {
+	if call.Proto == "sctp" {
+		var conn net.Conn
+		err := h.ns.do(func() (err error) {
+			conn, err = dialSCTP(ctx, netip.AddrPortFrom(call.From, call.Port), call.To)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &Conn{Conn: conn, lines: bufio.NewReader(conn)}, nil
+	}
 	var dialer net.Dialer
 	if call.From.IsValid() || call.Port != 0 {
 		source := net.TCPAddr{IP: call.From.AsSlice(), Port: int(call.Port)}

@@ -52,9 +52,12 @@ func (h *Host) prohibitByRule(like netip.Addr) error {
 	if like.Is4() {
 		program, kind = "iptables", "icmp-admin-prohibited"
 	}
-	variant := NFT
-	if !variant.Available() {
-		variant = Legacy
+	var err error
+	for _, variant := range []Variant{NFT, Legacy} { // the kernel need not have both
+		err = h.Command(context.Background(), variant, program, "-I", "FORWARD", "-j", "REJECT", "--reject-with", kind).Run()
+		if err == nil {
+			break
+		}
 	}
-	return h.Command(context.Background(), variant, program, "-I", "FORWARD", "-j", "REJECT", "--reject-with", kind).Run()
+	return err
 }

@@ -19,6 +19,7 @@ type Lab struct {
 	dir       string   // lock files and links to programs; the only thing outside the kernel
 	held      *os.File // dir, locked
 	podMTU    int
+	sctp      bool
 	fabric    Host // the switch
 	gateway   Host // see addGateway
 	nodes     []*Node
@@ -40,7 +41,7 @@ func New(t Topology) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: own network namespace: %w", err)
 	}
-	l := &Lab{home: home, podMTU: t.PodMTU, pods: map[string]*Pod{}, commands: map[*Cmd]struct{}{}}
+	l := &Lab{home: home, podMTU: t.PodMTU, sctp: t.SCTP, pods: map[string]*Pod{}, commands: map[*Cmd]struct{}{}}
 	if err := l.build(t); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

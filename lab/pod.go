@@ -103,7 +103,7 @@ func (n *Node) podNetwork(a netip.Addr) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("address %v is in no pod network of node %s", a, n.Name)
 }
 
-// listen opens a port for both protocols and both families.
+// listen opens a port for all protocols and both families.
 func (p *Pod) listen(port uint16) error {
 	address := fmt.Sprintf(":%d", port)
 	return p.ns.do(func() error {
@@ -121,6 +121,17 @@ func (p *Pod) listen(port uint16) error {
 		}
 		p.sockets = append(p.sockets, socket)
 		go p.echo(socket)
+		if !p.lab.sctp {
+			return nil
+		}
+		for _, a := range p.Addrs {
+			listener, err := listenSCTP(netip.AddrPortFrom(a, port))
+			if err != nil {
+				return err
+			}
+			p.listeners = append(p.listeners, listener)
+			go p.accept(listener)
+		}
 		return nil
 	})
 }

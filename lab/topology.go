@@ -15,6 +15,8 @@ type Topology struct {
 	// other nodes; without it nodes have plain routes to each other's pods.
 	PodNetwork bool
 	PodMTU     int // of pods' interfaces, bytes; 0 for the usual 1500
+	// SCTP has pods answer by that protocol too; see HasSCTP.
+	SCTP bool
 }
 
 // NodeSpec is one node: its addresses on the switch and its pod networks, at most

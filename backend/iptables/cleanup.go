@@ -40,6 +40,10 @@ func (b *Backend) Cleanup(ctx context.Context, dryRun bool) ([]string, error) {
 	return removed, errors.Join(errs...)
 }
 
+// ipvsChains lead to ours in kube-proxy's and our ipvs mode; who cleans up removes
+// them first.
+var ipvsChains = []string{"nat/KUBE-NODE-PORT", "nat/KUBE-LOAD-BALANCER"}
+
 // leftovers is what of ours is in one table.
 type leftovers struct {
 	table  string
@@ -75,6 +79,7 @@ func (b *Backend) leftovers(ctx context.Context, table string) (*leftovers, erro
 		case !ownChain(table+"/"+target) || l.chains[chain]:
 		case builtin[chain]:
 			l.jumps = append(l.jumps, rule)
+		case slices.Contains(ipvsChains, table+"/"+chain): // goes, too, before ours
 		default:
 			l.uses[target] = append(l.uses[target], rule)
 		}

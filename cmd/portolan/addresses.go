@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,14 +12,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"portolan/backend/ipvs"
 	"portolan/source/kube"
 )
 
 // watchAddresses tells when the addresses of this node's interfaces change,
-// where NodePorts depend on them. When the kernel's messages are lost, it
+// where something depends on them: then there are some at the start. When the kernel's messages are lost, it
 // subscribes anew and looks again.
 func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-chan func(*kube.Settings) {
-	if len(s.NodePorts.Prefixes) == 0 && !s.NodePortsPrimary {
+	if s.NodePorts.Local == nil {
 		return nil
 	}
 	out := make(chan func(*kube.Settings))
@@ -41,8 +43,10 @@ func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-ch
 				log.Error("addresses of this node are not watched", "error", err)
 			} else {
 				look() // what changed before the subscription
-				for range updates {
-					look()
+				for u := range updates {
+					if !ofServices(u.LinkIndex) {
+						look()
+					}
 				}
 			}
 			select {
@@ -54,17 +58,32 @@ func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-ch
 	return out
 }
 
-// localAddresses are the addresses of this host's interfaces.
+// ofServices tells whether an interface holds addresses of Services. They are local,
+// but not this node's, and come and go in great numbers.
+func ofServices(index int) bool {
+	i, err := net.InterfaceByIndex(index)
+	return err == nil && i.Name == ipvs.DeviceName
+}
+
+// localAddresses are the addresses of this host's interfaces, without those of
+// Services.
 func localAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
+	interfaces, err := net.Interfaces()
+	var out []netip.Addr
+	for _, i := range interfaces {
+		if i.Name == ipvs.DeviceName {
+			continue
+		}
+		list, failed := i.Addrs()
+		err = errors.Join(err, failed)
+		for _, a := range list {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				out = append(out, prefix.Addr())
+			}
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("addresses of this host: %w", err)
-	}
-	var out []netip.Addr
-	for _, a := range list {
-		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			out = append(out, prefix.Addr())
-		}
 	}
 	return out, nil
 }

@@ -26,8 +26,11 @@ type difference struct {
 // compare returns what differs between what Services ask for and the rules of
 // the kernel ("kernel") or of an iptables-save output (the name of a file).
 func compare(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
-	if c.Mode == config.NFTables {
+	switch c.Mode {
+	case config.NFTables:
 		return compareTables(ctx, against, c, s, families)
+	case config.IPVS:
+		return compareServers(ctx, against, c, s, families)
 	}
 	texts, err := rulesOf(ctx, against, families)
 	if err != nil {

@@ -27,7 +27,7 @@ var toolFamilies = []struct {
 type backends struct {
 	families []agent.Family
 	large    bool             // the rules in force are those of a large cluster
-	variant  iptables.Variant // in iptables mode
+	variant  iptables.Variant // in iptables and ipvs mode
 }
 
 // newBackends fails when no family can be programmed, and says which are left out
@@ -47,6 +47,10 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 	}
 	tools, err := usableTools(ctx, host, log)
 	if err != nil {
+		return out, err
+	}
+	if c.Mode == config.IPVS {
+		out.families, err = newServers(ctx, c, tools, log)
 		return out, err
 	}
 	counters := map[service.Family]backend.Counters{}

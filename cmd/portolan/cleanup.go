@@ -21,8 +21,8 @@ func newCleanupCommand() *cobra.Command {
 		Short: "Remove the Service rules of Portolan and of kube-proxy from this node",
 		Long: `Removes the chains and jumps that Portolan or kube-proxy wrote, from both
 variants of iptables and both IP families, with every jump to them from a
-built-in chain, and the nftables tables "portolan" and "kube-proxy", and nothing
-else. A chain that a chain of somebody else leads to stays, empty, and is an
+built-in chain, the nftables tables "portolan" and "kube-proxy", and of ipvs mode
+the virtual servers, addresses and sets of Services, and nothing else. A chain that a chain of somebody else leads to stays, empty, and is an
 error. KUBE-FIREWALL is kubelet's too and stays. A
 second run finds nothing and is fine. Needs root.
 
@@ -50,6 +50,15 @@ func cleanup(ctx context.Context, dryRun bool, out io.Writer) error {
 		return errors.New("cleanup: to read and write rules needs root")
 	}
 	var errs []error
+	tell := func(lines []string, err error) {
+		for _, line := range lines {
+			fmt.Fprintln(out, line)
+		}
+		errs = append(errs, err)
+	}
+	for _, f := range toolFamilies { // they lead to those of iptables mode
+		tell(cleanupServerRules(ctx, f.model, installedTools(ctx, f.tool), dryRun))
+	}
 	for _, f := range toolFamilies {
 		for _, tool := range installedTools(ctx, f.tool) {
 			b := backend.New(backend.Options{Family: f.model, Tool: tool})
@@ -63,6 +72,13 @@ func cleanup(ctx context.Context, dryRun bool, out io.Writer) error {
 		}
 	}
 	errs = append(errs, cleanupTables(ctx, dryRun, out, nftables.TableName, kubeProxyTable))
+	for _, f := range toolFamilies {
+		lines, err := cleanupServers(ctx, f.model, dryRun)
+		tell(lines, err)
+		if len(lines) > 0 && !dryRun {
+			errs = append(errs, restoreIPVS(out))
+		}
+	}
 	return errors.Join(errs...)
 }
 

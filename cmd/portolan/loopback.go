@@ -15,7 +15,7 @@ import (
 // the rules of the mode cannot. It returns what takes each Snapshot.
 func newLoopback(c config.Config, work *crew, health *healthcheck.Health, counts *metrics.Metrics, log *slog.Logger) func(*service.Snapshot) {
 	addresses := localhost.Addresses(service.NodePortAddresses{Prefixes: c.NodePortAddresses})
-	if c.Mode != config.NFTables || len(addresses) == 0 {
+	if c.Mode == config.IPTables || len(addresses) == 0 {
 		return func(*service.Snapshot) {}
 	}
 	server := localhost.New(log)

@@ -31,7 +31,7 @@ func nodeSettings(c config.Config) (kube.Settings, error) {
 	if s.NodeIPs, err = nodeIPs(c); err != nil {
 		return kube.Settings{}, err
 	}
-	if len(s.NodePorts.Prefixes) > 0 || s.NodePortsPrimary {
+	if len(s.NodePorts.Prefixes) > 0 || s.NodePortsPrimary || c.Mode == config.IPVS {
 		s.NodePorts.Local, err = localAddresses()
 	}
 	return s, err

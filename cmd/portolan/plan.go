@@ -13,6 +13,7 @@ import (
 
 	"portolan/agent"
 	backend "portolan/backend/iptables"
+	"portolan/backend/ipvs"
 	"portolan/backend/nftables"
 	"portolan/config"
 	"portolan/dataplane"
@@ -27,7 +28,8 @@ func newPlanCommand() *cobra.Command {
 		Short: "Print what would be programmed on this node",
 		Long: `Prints what the proxy would write into an empty kernel: the input of
 iptables-restore, and behind the line "# ip6tables" that of ip6tables-restore;
-with --proxy-mode nftables a script for "nft -f". Needs no root and touches nothing; flags stand above the file of --config.
+with --proxy-mode nftables a script for "nft -f", and with ipvs the input of ipset,
+iptables-restore, ipvsadm and ip, each behind a comment line. Needs no root and touches nothing; flags stand above the file of --config.
 
 With --against it prints what differs from the rules that are there, line by
 line: "+" for what the proxy would write, "-" for what it would remove.
@@ -55,9 +57,6 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 		}
 		for _, w := range warnings {
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
-		}
-		if c.Mode == config.IPVS {
-			return errNoIPVS
 		}
 		if len(c.Options.Manifests) == 0 {
 			return errNoInput
@@ -161,6 +160,10 @@ func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (
 func planBackend(c config.Config, f service.Family) (agent.Backend, func(dataplane.Plan) string) {
 	if c.Mode == config.NFTables {
 		b := nftables.New(nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit})
+		return b, b.PlanText
+	}
+	if c.Mode == config.IPVS {
+		b := ipvs.New(ipvsOptions(c, f))
 		return b, b.PlanText
 	}
 	return backend.New(planOptions(c, f)), backend.PlanText

@@ -91,7 +91,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 			allowLocalhostNodePorts(log)
 		}
 		setUpConntrack(c, log)
-		return nil
+		return setUpIPVS(c, log)
 	}
 	settings, err := nodeSettings(c)
 	if err != nil {
@@ -102,13 +102,8 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	return runProxy(cmd.Context(), c, settings, pages, log)
 }
 
-var errNoIPVS = errors.New("this version has no ipvs mode; iptables and nftables are there")
-
 // settleMode chooses a mode where none is asked for.
 func settleMode(ctx context.Context, c config.Config, log *slog.Logger) (config.Config, error) {
-	if c.Mode == config.IPVS {
-		return c, errNoIPVS
-	}
 	if c.Mode != config.Auto {
 		log.Info("proxy mode", "mode", string(c.Mode), "reason", "it was asked for")
 		return c, nil

@@ -34,6 +34,9 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	if setUpKernel(c, log) { // what is missing is there once rules have the kernel track connections
 		report.conntrack = func() { setUpConntrack(c, log) }
 	}
+	if err := setUpIPVS(c, log); err != nil {
+		return err
+	}
 	kernel, err := newBackends(ctx, c, log, func(f service.Family, err error) {
 		log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
 		report.counts.CleanupFailed(f)
@@ -88,8 +91,12 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 }
 
 func pace(c config.Config, report *reports, log *slog.Logger) agent.Options {
-	return agent.Options{MinSyncPeriod: c.MinSyncPeriod, FullPeriod: fullPeriod, RetryMin: retryMin, RetryMax: c.SyncPeriod,
+	o := agent.Options{MinSyncPeriod: c.MinSyncPeriod, FullPeriod: fullPeriod, RetryMin: retryMin, RetryMax: c.SyncPeriod,
 		Log: log, Queued: report.queued, Synced: report.synced}
+	if c.Mode == config.IPVS { // the kernel tells nobody who changes a virtual server or a set
+		o.FullPeriod = c.SyncPeriod
+	}
+	return o
 }
 
 func familiesOf(list []agent.Family) (out []service.Family) {

@@ -9,6 +9,7 @@ import (
 
 	"portolan/agent"
 	iptablesbackend "portolan/backend/iptables"
+	"portolan/backend/ipvs"
 	"portolan/backend/nftables"
 	"portolan/config"
 	"portolan/kernel/iptables"
@@ -23,7 +24,7 @@ import (
 // packet always meets somebody's.
 type takeover struct {
 	mode    config.Mode
-	variant iptables.Variant // of our rules, in iptables mode
+	variant iptables.Variant // of our rules, in iptables and ipvs mode
 	log     *slog.Logger
 	tell    func(agent.News)
 	written chan service.Family
@@ -114,15 +115,25 @@ func removeOthers(ctx context.Context, f service.Family, mode config.Mode, varia
 			continue
 		}
 		for _, tool := range installedTools(ctx, family.tool) {
-			if mode == config.IPTables && tool.Variant == variant || tool.Variant == iptables.NFT && !isThere {
+			ours := mode != config.NFTables && tool.Variant == variant
+			if tool.Variant == iptables.NFT && !isThere || ours && mode == config.IPVS {
 				continue
 			}
-			lines, failed := iptablesbackend.New(iptablesbackend.Options{Family: f, Tool: tool}).Cleanup(ctx, false)
+			lines, failed := ipvs.CleanupRules(ctx, tool, false)
+			removed, err = append(removed, lines...), errors.Join(err, failed)
+			if ours {
+				continue
+			}
+			lines, failed = iptablesbackend.New(iptablesbackend.Options{Family: f, Tool: tool}).Cleanup(ctx, false)
 			for _, line := range lines {
 				removed = append(removed, fmt.Sprintf("iptables, variant %s, %s", tool.Variant, line))
 			}
 			err = errors.Join(err, failed)
 		}
+	}
+	if mode != config.IPVS {
+		lines, failed := cleanupServers(ctx, f, false)
+		removed, err = append(removed, lines...), errors.Join(err, failed)
 	}
 	return removed, err
 }

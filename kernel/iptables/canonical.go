@@ -12,9 +12,9 @@ import (
 // --or-mark comes back as --set-xmark, probabilities are rounded, comments are
 // quoted.
 //
-// The order of words is that of kube-proxy: comment, addrtype, recent, protocol,
-// destination, port, source, interface, mark, conntrack, nfacct, statistic,
-// target; a bare "--ctstate NEW" comes first. A rule with a word that is not
+// The order of words is that of kube-proxy: comment, set, physdev, addrtype, recent,
+// protocol, destination, port, source, interface, mark, conntrack, nfacct,
+// statistic, target; a bare "--ctstate NEW" comes first. A rule with a word that is not
 // known here comes back with ok false and only its spaces normalised, so that
 // it never equals a written one.
 func Canonical(rule string) (canonical string, ok bool) {
@@ -63,11 +63,15 @@ func split(rule string) ([]string, bool) {
 type fields struct {
 	comment                  string
 	hasComment               bool
+	set                      operand // name
+	setDirections            string
+	notBridged               bool // physdev ! --physdev-is-in
 	protocol                 string
+	protocolMatch            bool // "-m tcp" beside "-p tcp"
 	dst, src, in, mark       operand
 	ctstate                  operand
 	dport                    string
-	srcType, dstType         string
+	srcType, dstType         operand
 	recentName, recentAction string
 	seconds                  string
 	reap                     bool
@@ -115,8 +119,14 @@ func (r *fields) take(word string, args []string, not bool) (int, bool) {
 		return 0, true
 	}
 	switch {
+	case word == "--physdev-is-in" && not:
+		r.notBridged = true
+		return 0, true
 	case len(args) == 0:
 		return 0, false
+	case word == "--match-set" && len(args) > 1:
+		r.setDirections = args[1]
+		return 2, set(&r.set, operand{args[0], not})
 	case r.takeOperand(word, args[0], not):
 		return 1, true
 	case not:
@@ -146,6 +156,10 @@ func (r *fields) takeOperand(word, arg string, not bool) bool {
 		return ok && set(&r.mark, operand{mark, not})
 	case "--ctstate":
 		return set(&r.ctstate, operand{arg, not})
+	case "--src-type":
+		return set(&r.srcType, operand{arg, not})
+	case "--dst-type":
+		return set(&r.dstType, operand{arg, not})
 	}
 	return false
 }
@@ -153,19 +167,17 @@ func (r *fields) takeOperand(word, arg string, not bool) bool {
 func (r *fields) takeValue(word, arg string) bool {
 	switch word {
 	case "-m":
+		r.protocolMatch = r.protocolMatch || isProtocol(arg)
 		return knownMatch(arg)
 	case "-p", "--protocol":
-		return (arg == "tcp" || arg == "udp" || arg == "sctp") && setText(&r.protocol, arg)
+		return isProtocol(arg) && setText(&r.protocol, arg)
 	case "--comment":
 		known := !r.hasComment && !strings.ContainsAny(arg, "\t\n\"\\")
 		r.comment, r.hasComment = arg, true
 		return known
 	case "--dport":
+		r.protocolMatch = true
 		return setText(&r.dport, arg)
-	case "--src-type":
-		return setText(&r.srcType, arg)
-	case "--dst-type":
-		return setText(&r.dstType, arg)
 	case "--seconds":
 		return setText(&r.seconds, arg)
 	case "--name":
@@ -232,11 +244,13 @@ func (r *fields) takeTarget(target string, args []string) (int, bool) {
 
 func knownMatch(name string) bool {
 	switch name {
-	case "comment", "tcp", "udp", "sctp", "conntrack", "addrtype", "mark", "recent", "statistic", "nfacct":
+	case "comment", "conntrack", "addrtype", "mark", "recent", "statistic", "nfacct", "set", "physdev":
 		return true
 	}
-	return false
+	return isProtocol(name)
 }
+
+func isProtocol(name string) bool { return name == "tcp" || name == "udp" || name == "sctp" }
 
 func set(field *operand, value operand) bool {
 	if field.value != "" {
@@ -274,9 +288,12 @@ func (r *fields) String() string {
 			add(option, o.value)
 		}
 	}
-	r.writeStart(add)
+	r.writeStart(add, addOperand)
 	if r.protocol != "" {
-		add("-m", r.protocol, "-p", r.protocol)
+		if r.protocolMatch {
+			add("-m", r.protocol)
+		}
+		add("-p", r.protocol)
 	}
 	addOperand("-d", r.dst)
 	if r.dport != "" {
@@ -312,18 +329,25 @@ func (r *fields) String() string {
 
 func (r *fields) newOnly() bool { return r.ctstate == operand{value: "NEW"} }
 
-func (r *fields) writeStart(add func(...string)) {
+func (r *fields) writeStart(add func(...string), addOperand func(string, operand)) {
 	if r.newOnly() {
 		add("-m", "conntrack", "--ctstate", "NEW")
 	}
 	if r.hasComment {
 		add("-m", "comment", "--comment", quoted(r.comment))
 	}
-	if r.srcType != "" {
-		add("-m", "addrtype", "--src-type", r.srcType)
+	if r.set.value != "" {
+		add("-m", "set")
+		addOperand("--match-set", r.set)
+		add(r.setDirections)
 	}
-	if r.dstType != "" {
-		add("-m", "addrtype", "--dst-type", r.dstType)
+	if r.notBridged {
+		add("-m", "physdev", "!", "--physdev-is-in")
+	}
+	if r.srcType.value != "" || r.dstType.value != "" {
+		add("-m", "addrtype")
+		addOperand("--src-type", r.srcType)
+		addOperand("--dst-type", r.dstType)
 	}
 	if r.recentName != "" {
 		add("-m", "recent", "--name", r.recentName, r.recentAction)

@@ -1,0 +1,119 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"portolan/kernel/ipvs"
+)
+
+// drainEvery is how often it is looked whether connections have ended.
+const drainEvery = 5 * time.Second
+
+// realID is one real server of one virtual server.
+type realID struct {
+	server ipvs.ID
+	addr   netip.AddrPort
+}
+
+// drains are what goes when its connections have ended.
+type drains struct {
+	draining map[realID]time.Time // real servers of weight 0, and since when
+	retired  map[ipvs.ID]bool     // virtual servers that go with their last real server
+	drainNow map[ipvs.ID]bool     // where something of this came since the last look
+	timer    *time.Timer
+}
+
+func newDrains() drains {
+	return drains{draining: map[realID]time.Time{}, retired: map[ipvs.ID]bool{}, drainNow: map[ipvs.ID]bool{}}
+}
+
+// forgetServer drops what waits at a virtual server that goes.
+func (d *drains) forgetServer(id ipvs.ID) {
+	delete(d.retired, id)
+	delete(d.drainNow, id)
+	for real := range d.draining {
+		if real.server == id {
+			delete(d.draining, real)
+		}
+	}
+}
+
+// Drain removes real servers without connections, and those whose time is over.
+func (b *Backend) Drain(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for real := range b.draining {
+		b.drainNow[real.server] = true
+	}
+	maps.Copy(b.drainNow, b.retired)
+	return b.drain(ctx)
+}
+
+// drain looks at the virtual servers of drainNow, and has the rest looked at later.
+func (b *Backend) drain(ctx context.Context) error {
+	var errs []error
+	for id := range b.drainNow {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if err := b.drainServer(id); err != nil {
+			errs = append(errs, fmt.Errorf("ipvs: drain: %w", err))
+			continue
+		}
+		delete(b.drainNow, id)
+	}
+	b.schedule()
+	return errors.Join(errs...)
+}
+
+func (b *Backend) drainServer(id ipvs.ID) error {
+	k := b.options.Kernel.Servers
+	list, err := k.Reals(id)
+	if err != nil {
+		return err
+	}
+	left := len(list)
+	for _, r := range list {
+		real := realID{id, r.Addr}
+		since, waits := b.draining[real]
+		over := b.options.DrainWithin > 0 && time.Since(since) >= b.options.DrainWithin
+		if !waits || r.Weight > 0 || r.Active+r.Inactive > 0 && !over {
+			continue
+		}
+		if err := ignore(k.DeleteReal(id, r.Addr), unix.ENOENT); err != nil {
+			return err
+		}
+		delete(b.draining, real)
+		left--
+	}
+	if left == 0 && b.retired[id] {
+		if err := ignore(k.DeleteServer(id), unix.ESRCH); err != nil {
+			return err
+		}
+		b.forgetServer(id)
+	}
+	return nil
+}
+
+// schedule has it looked again while something waits.
+func (b *Backend) schedule() {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	if len(b.draining)+len(b.retired) == 0 {
+		return
+	}
+	b.timer = time.AfterFunc(drainEvery, func() {
+		if err := b.Drain(context.Background()); err != nil && b.options.Trouble != nil {
+			b.options.Trouble(err)
+		}
+	})
+}

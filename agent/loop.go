@@ -162,6 +162,9 @@ func (l *loop) step(ctx context.Context, notices <-chan dataplane.Notice) {
 	l.plan(result)
 	l.full = l.full || glance != nil
 	l.tell(result)
+	if result.Full {
+		l.sync.Prepare()
+	}
 }
 
 // plan decides what the next step has to do and when it is due at the latest.

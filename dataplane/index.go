@@ -137,10 +137,23 @@ func (c *container) indexed() bool {
 	if c.fresh || c.parts.len() < indexFrom || c.before.len()*indexShare >= c.parts.len() {
 		return false
 	}
+	c.makeIndex()
+	return true
+}
+
+func (c *container) makeIndex() {
 	if c.index == nil {
 		c.index = newIndex(c)
 	}
-	return true
+}
+
+// prepare makes the indexes of all containers that will have one.
+func (w *Want) prepare() {
+	for _, c := range w.containers {
+		if !c.fresh && c.parts.len() >= indexFrom {
+			c.makeIndex()
+		}
+	}
 }
 
 // changedOf computes the change of a container from the keys that changed owners

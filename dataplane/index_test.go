@@ -21,3 +21,28 @@ func TestIndexed(t *testing.T) {
 		t.Run(name, test)
 	}
 }
+
+// TestPrepare: what is made ahead changes no plan.
+func TestPrepare(t *testing.T) {
+	fake := &Fake{}
+	plain, prepared := NewSync(fake), NewSync(&Fake{})
+	for _, s := range []*Sync{plain, prepared} {
+		for i := range 3 * indexFrom {
+			name := string(rune('a' + i))
+			s.Set(Owner{Name: name}, []Object{{Key: Key{Container: "keyed", Rank: Keyed, Name: name}, Body: name + " : 1"}})
+		}
+		if _, err := s.Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepared.Prepare()
+	if c := prepared.want.containers["keyed"]; c.index == nil {
+		t.Error("there is no index")
+	}
+	for _, s := range []*Sync{plain, prepared} {
+		s.Set(Owner{Name: "b"}, []Object{{Key: Key{Container: "keyed", Rank: Keyed, Name: "b"}, Body: "b : 2"}})
+	}
+	if a, b := plain.Plan().String(), prepared.Plan().String(); a != b || a == "" {
+		t.Errorf("without:\n%s\nwith:\n%s", a, b)
+	}
+}

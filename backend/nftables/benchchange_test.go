@@ -31,6 +31,7 @@ func newBenchCluster(b *testing.B, make func(i int) *service.Service, services i
 			benchSet(b, s, c.backend, make(i))
 		}
 		apply(b, s)
+		s.Prepare()
 	}
 	c.raw.commit(b, c.raw.now)
 	return c

@@ -37,6 +37,7 @@ type Node struct {
 // world is an Input with what checks ask it for.
 type world struct {
 	in       Input
+	terse    *trace.Tracer // for what is as it should be
 	host     *netfilter.Host
 	fib      *netfilter.FIB
 	families []service.Family
@@ -70,7 +71,7 @@ func Verify(in Input) Report {
 		in.Mark = 0x4000
 	}
 	h := in.Tracer.Host()
-	w := &world{in: in, host: h, fib: netfilter.NewFIB(h), ours: writtenByUs(h)}
+	w := &world{in: in, terse: in.Tracer.Terse(), host: h, fib: netfilter.NewFIB(h), ours: writtenByUs(h)}
 	for _, f := range []service.Family{service.IPv4, service.IPv6} {
 		if w.hasFamily(f) {
 			w.families = append(w.families, f)

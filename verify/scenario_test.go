@@ -266,7 +266,7 @@ func (s *setup) drift(t *testing.T) (out []dataplane.Plan) {
 	return out
 }
 
-func planOf(t *testing.T, b agent.Backend, snapshot *service.Snapshot) dataplane.Plan {
+func planOf(t testing.TB, b agent.Backend, snapshot *service.Snapshot) dataplane.Plan {
 	t.Helper()
 	sync := dataplane.NewSync(&dataplane.Fake{})
 	sync.Set(dataplane.Owner{}, b.Base(snapshot.Node))

@@ -23,6 +23,7 @@ const (
 // ends, the servers answer until nothing is written any more.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, shown metrics.Pages, log *slog.Logger) error {
 	limitMemory(log)
+	saveMemory(c.Mode)
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost() && allowLocalhostNodePorts(log)
 	cluster := kube.NewCluster(settings)
 	source, err := newInput(c, cluster, settings.NodeName, log)

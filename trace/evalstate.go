@@ -14,7 +14,7 @@ import (
 func (r *run) chance(m netfilter.Match) bool {
 	switch m := m.(type) {
 	case netfilter.StatisticRandom:
-		return r.o.random(m.Share())
+		return r.o.random(r.t.share(m))
 	case netfilter.StatisticNth:
 		r.assumed.add("where the counters of statistic --mode nth stand is not known: shares are those of many packets")
 		return r.o.random(m.Share())

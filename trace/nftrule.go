@@ -246,7 +246,7 @@ func (r *run) condition(e *effect, s netfilter.Statement, later []netfilter.Stat
 		return false // whatever it is, the rule does not match
 	}
 	if v.truth == chance {
-		return r.o.random(s.(netfilter.StatisticRandom).Share())
+		return r.o.random(r.t.share(s.(netfilter.StatisticRandom)))
 	}
 	if v.truth == maybe {
 		r.draw(func() string { r.again(); v, c := r.test(s); return v.mark() + c }, keyOf(s)...)

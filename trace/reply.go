@@ -9,7 +9,8 @@ import (
 // reply follows the answer to a packet that has arrived: un-NAT by the
 // connection's entry, routing, and the rules for established connections.
 // It is nil where there is nothing to answer.
-func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
+func (r *run) reply(f Flow, o *Outcome) *Reply {
+	t := r.t
 	if o.Verdict != Forwarded && o.Verdict != Input && o.Verdict != Output {
 		return nil
 	}
@@ -19,7 +20,6 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 	if why := t.bypass(f, o); why != "" {
 		return &Reply{Verdict: o.Verdict, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, DstPort: o.SrcPort, Reason: why}
 	}
-	r := &run{t: t, o: &oracle{}, assumed: assumed}
 	// What was not tracked, or not seen at all within a bridge, has left no entry: its
 	// answer is a packet like any other.
 	tracked := o.ct.state&(netfilter.StateNew|netfilter.StateEstablished|netfilter.StateRelated) != 0
@@ -44,6 +44,9 @@ func (t *Tracer) reply(f Flow, o *Outcome, assumed *notes) *Reply {
 	r.start(back)
 	p := &r.pkt
 	out := &Reply{Verdict: r.verdict, Passes: true, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Reason: r.reason, Steps: r.steps}
+	if t.opt.Terse {
+		out.Steps = nil
+	}
 	if whys, _ := r.o.doubts(); len(whys) > 0 {
 		out.Verdict, out.Reason = Unknown, whys[0]
 	}

@@ -159,7 +159,7 @@ func (r *run) martian() string {
 		}
 		return r.fromLoopback6()
 	}
-	localnet, _ := r.t.host.ConfSysctl(netfilter.IPv4, p.in, "route_localnet")
+	localnet, _ := r.t.confSysctl(p.in, "route_localnet")
 	switch {
 	case p.dst.IsLoopback() && localnet == "0":
 		return "martian destination: " + p.dst.String() + " cannot come in by " + devName(p.in) + " (route_localnet is 0)"
@@ -189,12 +189,11 @@ func (r *run) sourceRefused() string {
 	if !p.src.Is4() || p.in == unknownDev {
 		return ""
 	}
-	h := r.t.host
-	accept, _ := h.ConfSysctl(netfilter.IPv4, p.in, "accept_local")
+	accept, _ := r.t.confSysctl(p.in, "accept_local")
 	if local, known := r.t.fib.Local(p.src); known && local && accept == "0" && r.strictAboutOwn(p.src) {
 		return "martian source: " + p.src.String() + " is the host's own address and comes in by " + p.in
 	}
-	mode, given := h.ConfSysctl(netfilter.IPv4, p.in, "rp_filter")
+	mode, given := r.t.confSysctl(p.in, "rp_filter")
 	if !given {
 		r.assumed.add("net.ipv4.conf." + p.in + ".rp_filter was not given: taken for the kernel's default, 0")
 	}
@@ -216,7 +215,7 @@ func (r *run) sourceRefused() string {
 // 127.0.0.2, say, is none.
 func (r *run) strictAboutOwn(a netip.Addr) bool {
 	h := r.t.host
-	mode, _ := h.ConfSysctl(netfilter.IPv4, r.pkt.in, "rp_filter")
+	mode, _ := r.t.confSysctl(r.pkt.in, "rp_filter")
 	return !a.IsLoopback() || mode == "1" || mode == "2" || a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || customRules(h)
 }
 
@@ -262,7 +261,7 @@ func (r *run) routeOut(why string) bool {
 	case netfilter.RouteUnicast, netfilter.RouteBroadcast, netfilter.RouteMulticast, netfilter.RouteAnycast:
 		r.decision = "routed" + again + ": " + addrsText(r.pkt.dst, route.Via, route.Dev)
 		r.noteInterface(route.Dev)
-		if lo, _ := r.t.host.ConfSysctl(netfilter.IPv4, route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
+		if lo, _ := r.t.confSysctl(route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
 			r.endBy(ByLoopback, Dropped, "a packet from "+r.pkt.src.String()+" cannot leave by "+route.Dev+" (route_localnet is 0)")
 			return false
 		}

@@ -34,6 +34,7 @@ type Tracer struct {
 	hooks  map[hookKey][]netfilter.Hooked
 	chains map[*netfilter.Chain]*index
 	flows  map[flowKey]int
+	prepared
 }
 
 type hookKey struct {
@@ -52,7 +53,7 @@ func New(h *netfilter.Host, o Options) *Tracer {
 	if o.MaxBranches == 0 {
 		o.MaxBranches = 20000
 	}
-	t := &Tracer{host: h, fib: netfilter.NewFIB(h), opt: o, hooks: map[hookKey][]netfilter.Hooked{}, chains: map[*netfilter.Chain]*index{}}
+	t := &Tracer{host: h, fib: netfilter.NewFIB(h), opt: o, hooks: map[hookKey][]netfilter.Hooked{}, chains: map[*netfilter.Chain]*index{}, prepared: prepare(h)}
 	for _, f := range []netfilter.Family{netfilter.IPv4, netfilter.IPv6} {
 		for _, hook := range netfilter.Hooks {
 			t.hooks[hookKey{f, hook}] = h.AtHook(f, hook)
@@ -124,8 +125,16 @@ func (t *Tracer) trace(f Flow, m memory) Answer {
 		if !t.opt.Terse {
 			t.describe(&a.Outcomes[i])
 		}
-		if t.opt.Reply {
-			a.Outcomes[i].Reply = t.reply(f, &a.Outcomes[i], assumed)
+		if !t.opt.Reply {
+			continue
+		}
+		back := &run{t: t, o: &oracle{}, assumed: assumed}
+		if t.opt.Terse {
+			back.hops, back.steps = hops, steps
+		}
+		a.Outcomes[i].Reply = back.reply(f, &a.Outcomes[i])
+		if t.opt.Terse {
+			hops, steps = back.hops[:0], back.steps[:0]
 		}
 	}
 	a.Assumptions = assumed.list

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -53,6 +54,22 @@ func TestLabUp(t *testing.T) {
 	wants(run(0, "traffic", "node1", "web", "--for", "300ms", "--rate", "50"), `pod-1-1 \d+x, pod-2-1 \d+x`)
 	wants(run(1, "traffic", "node1", "empty", "--for", "100ms"), `calls were not answered`)
 	wants(run(0, "shell", "node1", "--", "ip", "route"), `10\.244\.2\.0/24 via 192\.0\.2\.12 dev eth0`)
+	bundle := dir + "/dump"
+	run(0, "shell", "node1", "--", binary, "dump", bundle)
+	manifests, err := filepath.Glob(dir + "/portolan-lab-*/manifests")
+	if err != nil || len(manifests) != 1 {
+		t.Fatal(err, manifests)
+	}
+	for _, rules := range [][]string{nil, {"--rules", bundle}} { // the kernel, and what was written of it
+		verify := append([]string{"shell", "node1", "--", binary, "verify", "--manifests", manifests[0], "--hostname-override", "node1", "--cluster-cidr", "10.244.0.0/16,fd00:244::/32"}, rules...)
+		wants(run(0, verify...), `packets to \d+ frontends followed: 0 errors, 0 warnings`)
+	}
+	if text, err := os.ReadFile(bundle + "/proxy/failures.json"); err != nil || !strings.Contains(string(text), "portolan.io/v1") {
+		t.Errorf("failures of the proxy: %v %s", err, text)
+	}
+	if err := os.RemoveAll(bundle); err != nil {
+		t.Fatal(err)
+	}
 	traffic := make(chan string, 1)
 	go func() {
 		cmd := exec.Command(binary, "lab", "traffic", "pod-2-1", "web", "--for", "6s", "--rate", "50")

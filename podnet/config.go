@@ -104,6 +104,10 @@ type backendFile struct {
 func ParseConfig(text []byte) (Config, error) {
 	var file confFile
 	if err := json.Unmarshal(text, &file); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) {
+			return Config{}, fmt.Errorf("podnet: net-conf.json: %s is a %s, which it cannot be", wrong.Field, wrong.Value)
+		}
 		return Config{}, fmt.Errorf("podnet: net-conf.json: %w", err)
 	}
 	var c Config

@@ -46,7 +46,7 @@ func (w *world) findNodePortAddrs(f service.Family) []netip.Addr {
 	for _, in := range w.host.Interfaces {
 		for _, own := range in.Addresses {
 			a := own.Prefix.Addr()
-			if service.FamilyOf(a) == f && !a.IsLinkLocalUnicast() && in.Name != serviceDummy && answers(a) {
+			if service.FamilyOf(a) == f && !a.IsLinkLocalUnicast() && in.Name != serviceDummy && !w.isAnycast(a) && answers(a) {
 				out = append(out, a)
 				break
 			}
@@ -56,6 +56,15 @@ func (w *world) findNodePortAddrs(f service.Family) []netip.Addr {
 		out = append(out, ip)
 	}
 	return out
+}
+
+// isAnycast tells whether an address is the subnet router's of a network of this
+// host (RFC 4291, 2.6.1): to the kernel it is of type anycast and not local, also
+// where an interface has it, as the vxlan device of flannel has.
+func (w *world) isAnycast(a netip.Addr) bool {
+	return slices.ContainsFunc(w.host.Routes, func(r netfilter.Route) bool {
+		return r.Type == netfilter.RouteAnycast && r.To.Addr() == a && r.To.IsSingleIP()
+	})
 }
 
 // listedNodePortIPs are the addresses at which NodePorts answer in kube-proxy's

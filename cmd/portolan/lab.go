@@ -132,6 +132,9 @@ func (f labFlags) run(ctx context.Context, out io.Writer, command []string) erro
 
 // withPlan works out what to build.
 func (f labFlags) withPlan(ctx context.Context, do func(demo.Plan, labNetwork) error) error {
+	if !slices.Contains([]string{"", "iptables", "nftables", "ipvs"}, f.proxyMode) {
+		return fmt.Errorf("lab: --proxy-mode %q is none of iptables, nftables and ipvs", f.proxyMode)
+	}
 	network, err := newLabNetwork(f.podnet)
 	if err != nil {
 		return err

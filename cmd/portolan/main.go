@@ -55,6 +55,6 @@ Exit codes: 0 done, 1 the answer is bad news (each command says what that is),
 2 usage, or it cannot tell.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newProxyCommand(), newPlanCommand(), newTraceCommand(), newVerifyCommand(), newPodnetCommand(), newLabCommand(), newCleanupCommand(), newTopCommand(), newRebalanceCommand(), newVersionCommand())
+	root.AddCommand(newProxyCommand(), newPlanCommand(), newTraceCommand(), newVerifyCommand(), newDumpCommand(), newPodnetCommand(), newLabCommand(), newCleanupCommand(), newTopCommand(), newRebalanceCommand(), newVersionCommand())
 	return root
 }

@@ -47,6 +47,9 @@ func Read(paths ...string) ([]Text, error) {
 			}
 		}
 		for _, f := range files {
+			if inner, err := os.Stat(f); info.IsDir() && err == nil && inner.IsDir() {
+				continue // a folder in a folder is not entered
+			}
 			b, err := os.ReadFile(f)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("detect: %w", err))

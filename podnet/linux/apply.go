@@ -150,7 +150,11 @@ func (n *Network) addLink(v podnet.Link) error {
 			LinkAttrs: netlink.LinkAttrs{Name: v.Name, MTU: v.MTU, HardwareAddr: v.MAC[:]},
 			VxlanId:   v.VNI, VtepDevIndex: external.Attrs().Index, SrcAddr: net.IP(v.Local.AsSlice()), Port: v.Port, Learning: v.Learning, GBP: v.GBP, UDPCSum: true,
 		}
-		if err := n.handle.LinkAdd(l); err != nil {
+		err := n.handle.LinkAdd(l)
+		if errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("%w: another device has the name %s, or the VNI %d at UDP port %d: remove it, or choose another VNI or Port in net-conf.json", err, v.Name, v.VNI, v.Port)
+		}
+		if err != nil {
 			return err
 		}
 		if err := refuseRouterAdvertisements(v.Name); err != nil {

@@ -35,13 +35,14 @@ type Controller struct {
 	services []served
 	nodes    []lab.NodeSpec
 	pods     []lab.PodSpec
-	made     map[string]int // pods of each node so far
+	made     map[string]int  // pods of each node so far
+	cut      map[string]bool // nodes that are off the switch
 }
 
 // NewController begins with the pods of the plan; write makes manifests those that
 // the proxies follow. Only a plan with Services of its own has one.
 func (p Plan) NewController(l *lab.Lab, write func([]byte) error) *Controller {
-	c := &Controller{lab: l, write: write, services: p.services, nodes: p.Topology.Nodes, pods: p.Topology.Pods, made: map[string]int{}}
+	c := &Controller{lab: l, write: write, services: p.services, nodes: p.Topology.Nodes, pods: p.Topology.Pods, made: map[string]int{}, cut: map[string]bool{}}
 	for _, pod := range c.pods {
 		c.made[pod.Node]++
 	}
@@ -85,6 +86,7 @@ func (c *Controller) Kill(name string) error {
 	if err := n.Unplug(); err != nil {
 		return err
 	}
+	c.cut[name] = true
 	return c.change(func(_ string, list []Endpoint) []Endpoint {
 		for i := range list {
 			list[i].Unreachable = list[i].Unreachable || list[i].Node == name
@@ -139,6 +141,9 @@ func (c *Controller) Add(node string) (string, error) {
 	i := slices.IndexFunc(c.nodes, func(n lab.NodeSpec) bool { return n.Name == node })
 	if i < 0 {
 		return "", fmt.Errorf("lab: no node is called %q", node)
+	}
+	if c.cut[node] {
+		return "", fmt.Errorf("lab: %s is off the switch: nobody would reach the pod", node)
 	}
 	j := c.made[node] + 1
 	if j > mostPods {

@@ -97,18 +97,30 @@ func watchChildren(pid int) *childWatch {
 	return c
 }
 
+// look passes over children that still run the program of their parent: until they run
+// their own, the memory that they show is the parent's.
 func (c *childWatch) look(pid int) {
+	own := program(pid)
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range lists {
 		text, _ := os.ReadFile(file) // the thread may be gone
 		for _, f := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(f)
+			if at := program(child); at == "" || at == own {
+				continue
+			}
 			peak := peakMemory(child)
 			c.mu.Lock()
 			c.peak = max(c.peak, peak)
 			c.mu.Unlock()
 		}
 	}
+}
+
+// program is what a process runs, empty when it is gone.
+func program(pid int) string {
+	path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return path
 }
 
 // end stops watching and tells the peak, in bytes.

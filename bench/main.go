@@ -71,6 +71,8 @@ func parse(args []string) (options, error) {
 	set.IntVar(&o.plan.changes, "changes", 8, "EndpointSlice changes of each sort in a run")
 	set.DurationVar(&o.plan.pause, "pause", 1500*time.Millisecond, "pause between spaced changes")
 	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long the last run of each product is left alone; 0 for not at all")
+	set.IntVar(&o.plan.connects, "connects", 1000, "connections to each target of the connect rows; 0 for none")
+	set.DurationVar(&o.plan.storm, "storm", 0, "length of the storm of changes in each run; 0 for none")
 	set.DurationVar(&o.plan.deadline, "deadline", 2*time.Minute, "for every single thing that is waited for")
 	if err := set.Parse(args); err != nil {
 		return o, err

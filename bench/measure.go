@@ -10,52 +10,6 @@ import (
 	"portolan/lab"
 )
 
-// A row is one thing that is measured.
-type row int
-
-const (
-	firstSync     row = iota // caches synced to last commit, by the product's word
-	lastVIP                  // exec until the last of the sampled ClusterIPs answers
-	spaced                   // EndpointSlice change to traffic, pause between
-	backToBack               // the same, the next as soon as the one before is seen
-	backToBack10             // the same with minSyncPeriod 10 ms
-	changeSync               // from the change known to the last commit, by the product\'s word, mean of spaced ones
-	changeCPU                // process and children, a spaced change
-	memory                   // peak of the process and of its biggest child
-	ownMemory                // peak of the process alone
-	restart                  // exec to done, nothing changed
-	restartWrites            // to the kernel meanwhile
-	idleCPU                  // per second
-	idleWrites
-	rows
-)
-
-// unit is what values of a row are printed in.
-func (r row) unit() string {
-	switch r {
-	case firstSync, lastVIP, restart:
-		return "s"
-	case spaced, backToBack, backToBack10, changeSync, changeCPU:
-		return "ms"
-	case memory, ownMemory:
-		return "MiB"
-	case idleCPU:
-		return "ms/s"
-	case restartWrites, idleWrites:
-		return "writes"
-	}
-	panic(fmt.Sprintf("bench: row %d", int(r)))
-}
-
-func (r row) String() string {
-	return [rows]string{
-		"first full sync", "exec to the last ClusterIP", "change to traffic, spaced", "change to traffic, back to back",
-		"the same, minSyncPeriod 10 ms", "sync of a change alone", "CPU a change, process + children", "peak memory, process + child",
-		"peak memory, process alone",
-		"restart, nothing changed", "kernel writes at that restart", "idle: CPU", "idle: kernel writes",
-	}[r]
-}
-
 // A sampleSet is what one run measured: values in the unit of the row, several where
 // a run has several.
 type sampleSet map[row][]float64
@@ -68,6 +22,8 @@ type runPlan struct {
 	pause    time.Duration // between spaced ones, longer than any minSyncPeriod
 	idle     time.Duration // 0 leaves the idle rows out
 	deadline time.Duration // for every single wait
+	connects int           // to each target; 0 leaves these rows out
+	storm    time.Duration // 0 leaves the storm out
 }
 
 const (
@@ -149,7 +105,18 @@ func (m *measurement) loadAndChange(ctx context.Context, began time.Time) error 
 	if err := m.changeSpaced(ctx); err != nil {
 		return err
 	}
-	return m.change(ctx, backToBack, 0)
+	if err := m.change(ctx, backToBack, 0); err != nil {
+		return err
+	}
+	if m.connects > 0 {
+		if err := m.connect(ctx); err != nil {
+			return err
+		}
+	}
+	if m.storm > 0 {
+		return m.weather(ctx)
+	}
+	return nil
 }
 
 // changeSpaced makes changes with pauses and measures what each costs.

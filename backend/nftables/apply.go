@@ -244,7 +244,10 @@ func (u *update) write() error {
 		return err
 	}
 	for at := range u.steps {
-		if at == stepLists && !u.b.rebuild && slices.ContainsFunc(u.chains, isNew) {
+		// A packet keeps the rules that it began with, but sees new elements: what
+		// leads to a new chain comes after it. Elements of other Services wait too, so
+		// that none changes by halves.
+		if at == stepSlots && !u.b.rebuild && slices.ContainsFunc(u.chains, isNew) {
 			if err := u.send(); err != nil {
 				return err
 			}

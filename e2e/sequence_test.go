@@ -68,6 +68,9 @@ func newChanger(t *testing.T, b portolan, s scenario) *changer {
 func (c *changer) run(s sequence) error {
 	for i, p := range s.probes {
 		p.host, p.ports = c.host(p.from), &c.ports
+		if c.mode() == "nftables" {
+			p.crossings = 1
+		}
 		p.new, p.sticky = outcomes(s.before[i])
 		p.inForce()
 	}

@@ -71,6 +71,10 @@ func (r *rendering) port(pf service.PortFrontends) {
 	r.inside(pf, protocol)
 }
 
+// weightedSchedulers are what stands in for schedulers that pay no heed to weights,
+// where a Service has some.
+var weightedSchedulers = map[string]string{"rr": "wrr", "lc": "wlc"}
+
 // target is the virtual server of a frontend with the endpoints of a route. Where
 // packets are dropped there is none: IPVS refuses what it has no real server for.
 func (b *Backend) target(id ipvs.ID, f *service.Frontend, route service.Route) *target {
@@ -85,8 +89,12 @@ func (b *Backend) target(id ipvs.ID, f *service.Frontend, route service.Route) *
 		if b.options.Scheduler == "mh" {
 			t.server.Flags = ipvs.SchedulerPort // as kube-proxy does
 		}
-		for _, e := range route.Endpoints {
-			t.reals = append(t.reals, ipvs.Real{Addr: e.Addr, Weight: 1})
+		ratios := service.Ratios(route.Endpoints)
+		if weighted, ok := weightedSchedulers[b.options.Scheduler]; ok && slices.ContainsFunc(ratios, func(n int) bool { return n != 1 }) {
+			t.server.Scheduler = weighted
+		}
+		for i, e := range route.Endpoints {
+			t.reals = append(t.reals, ipvs.Real{Addr: e.Addr, Weight: uint32(ratios[i])})
 		}
 		return t
 	}

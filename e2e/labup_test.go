@@ -52,7 +52,7 @@ func TestLabUp(t *testing.T) {
 	wants(run(2, "walk", "nobody", "web"), `nobody is called "nobody"; there are node1`)
 	wants(run(2, "walk", "client", "nothing"), `neither ADDRESS:PORT nor a Service of the lab; there are default/empty`)
 	wants(run(0, "traffic", "node1", "web", "--for", "300ms", "--rate", "50"), `pod-1-1 \d+x, pod-2-1 \d+x`)
-	wants(run(1, "traffic", "node1", "empty", "--for", "100ms"), `calls were not answered`)
+	wants(run(1, "traffic", "node1", "empty", "--for", "300ms", "--rate", "50"), `calls were not answered`)
 	wants(run(0, "shell", "node1", "--", "ip", "route"), `10\.244\.2\.0/24 via 192\.0\.2\.12 dev eth0`)
 	bundle := dir + "/dump"
 	run(0, "shell", "node1", "--", binary, "dump", bundle)
@@ -93,7 +93,7 @@ func TestLabUp(t *testing.T) {
 		heard <- string(out)
 	}()
 	for done := false; !done; {
-		run(0, "traffic", "client", "192.0.2.12:30080", "--for", "100ms")
+		run(0, "traffic", "client", "192.0.2.12:30080", "--for", "300ms")
 		select {
 		case out := <-heard:
 			wants(out, `client +eth0 +(in|out) `)

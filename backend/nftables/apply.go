@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"portolan/dataplane"
 	"portolan/kernel/nft"
 )
@@ -374,39 +372,3 @@ func (u *update) tagOf(k *dataplane.Key) int {
 	u.keys = append(u.keys, k)
 	return len(u.keys) - 1
 }
-
-// answer says what an error of the kernel is about.
-func (u *update) answer(err error) error {
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("nftables: apply: %w", err)
-	var refused *nft.BatchError
-	if errors.As(err, &refused) {
-		return u.refusal(refused, err)
-	}
-	return err
-}
-
-// refusal tells whether the content is to blame, and which. Errors that say that
-// the kernel holds something else than was believed are about the content only
-// where it was just looked at.
-func (u *update) refusal(e *nft.BatchError, err error) error {
-	for _, r := range e.Refused {
-		if !slices.Contains(contentErrors, r.Err) && !(u.fresh && r.Certain && slices.Contains(stateErrors, r.Err)) {
-			continue
-		}
-		refusal := &dataplane.Refusal{Err: err}
-		if r.Certain {
-			refusal.Key = *u.keys[r.Tag]
-			refusal.Err = fmt.Errorf("nftables: apply: %s %s: %w", refusal.Key.Container, refusal.Key.Name, r.Err)
-		}
-		return refusal
-	}
-	return err
-}
-
-var contentErrors = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.EOPNOTSUPP, unix.E2BIG, unix.EMLINK, unix.ENFILE,
-	unix.ENOSPC, unix.ENAMETOOLONG, unix.ENOTEMPTY, unix.EAFNOSUPPORT}
-
-var stateErrors = []unix.Errno{unix.EEXIST, unix.ENOENT, unix.EBUSY}

@@ -222,7 +222,7 @@ func writeList(file string, objects ...any) error {
 
 // nextNode takes a fresh node of the lab for a run: the Node object gets its
 // address, a pod behind it answers for every endpoint, and the client asks it for
-// the Services.
+// the Services, and for the pods themselves.
 func (w *world) nextNode(ctx context.Context) (*lab.Node, error) {
 	w.used++
 	node := w.lab.Node(fmt.Sprintf("node%d", w.used))
@@ -250,6 +250,7 @@ func (w *world) nextNode(ctx context.Context) (*lab.Node, error) {
 	return node, errors.Join(
 		ip(ctx, &pod.Host, "route", "add", "local", endpointNetwork.String(), "dev", "lo"),
 		ip(ctx, &node.Host, "route", "add", endpointNetwork.String(), "via", pod.Addr(like).String()),
+		ip(ctx, w.lab.Client, "route", "replace", endpointNetwork.String(), "via", node.Addr(like).String()),
 		ip(ctx, w.lab.Client, "route", "replace", serviceNetwork.String(), "via", node.Addr(like).String()))
 }
 

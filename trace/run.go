@@ -144,14 +144,14 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	p := &r.pkt
 	r.hops = append(r.hops, Hop{Hook: h, In: p.in, Out: p.out, Src: p.src, Dst: p.dst, SrcPort: p.sport, DstPort: p.dport, Mark: p.mark, TTL: p.ttl, Route: r.decision})
 	r.decision = ""
-	todo := stages[h]
+	behind := stages[h]
 	var tie netfilter.Hooked // the last chain that did something
 	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
-		for len(todo) > 0 && todo[0].priority < b.Priority() {
-			if !r.stage(todo[0].does, h) {
+		for len(behind) > 0 && behind[0].priority < b.Priority() {
+			if !r.stage(behind[0].does, h) {
 				return false
 			}
-			todo = todo[1:]
+			behind = behind[1:]
 		}
 		if b.Chain.Type == netfilter.NATChain && !r.natOpen(h) {
 			continue
@@ -167,7 +167,7 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 			return false
 		}
 	}
-	for _, x := range todo {
+	for _, x := range behind {
 		if !r.stage(x.does, h) {
 			return false
 		}

@@ -169,6 +169,7 @@ func (f *podnetFlags) options(log *slog.Logger) (agent.Options, error) {
 	if o.Config, err = podnet.ParseConfig(text); err != nil {
 		return o, err
 	}
+	log.Info("pod network", "backend", string(o.Config.Backend.Type), "config", f.netConfig)
 	if o.Annotations, err = podnet.NewAnnotations(f.prefix); err != nil {
 		return o, err
 	}

@@ -21,7 +21,7 @@ func (w *world) web() {
 
 var modes = []string{"iptables", "nftables"}
 
-// Packets follow what happens to a Service and to its slice.
+// R139: packets follow what happens to a Service and to its slice.
 func TestFollow(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {

@@ -64,6 +64,9 @@ func (w *world) build(ctx context.Context, programs string, runs int) error {
 	if w.lab, err = lab.New(t); err != nil {
 		return err
 	}
+	if err := manyPorts(w.lab.Client); err != nil {
+		return err
+	}
 	w.server, err = controlplane.Start(ctx, controlplane.Options{
 		Programs: programs,
 		Host:     &w.lab.Node("control").Host,
@@ -252,6 +255,18 @@ func (w *world) nextNode(ctx context.Context) (*lab.Node, error) {
 		ip(ctx, &node.Host, "route", "add", endpointNetwork.String(), "via", pod.Addr(like).String()),
 		ip(ctx, w.lab.Client, "route", "replace", endpointNetwork.String(), "via", node.Addr(like).String()),
 		ip(ctx, w.lab.Client, "route", "replace", serviceNetwork.String(), "via", node.Addr(like).String()))
+}
+
+// manyPorts lets a host that calls one address for a minute have a port for each
+// call: a port is free again only 60 s after its connection ended.
+func manyPorts(h *lab.Host) error {
+	err := h.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("1024 65535"), 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("bench: local ports of %s: %w", h.Name, err)
+	}
+	return nil
 }
 
 func ip(ctx context.Context, h *lab.Host, args ...string) error {

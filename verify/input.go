@@ -25,6 +25,9 @@ type Input struct {
 	Drift []dataplane.Plan
 	// Mark is the bit that has packets masqueraded; 0 stands for 0x4000.
 	Mark uint32
+	// Loopback are the addresses at which the proxy itself answers NodePorts, in user
+	// space. Only Compare asks for them.
+	Loopback []netip.Addr
 }
 
 // Node is a node of the cluster: what its peers need to know.
@@ -41,8 +44,9 @@ type world struct {
 	host     *netfilter.Host
 	fib      *netfilter.FIB
 	families []service.Family
-	// ours tells that the chains called KUBE-... are Portolan's.
-	ours    bool
+	// ours tells how it is known that the chains called KUBE-... are Portolan's, "" if
+	// they are not.
+	ours    string
 	proxies []proxy // whose Service rules these are, the likely one first
 	proxy   Owner   // of the first, zero if there are none
 	served  []served
@@ -67,6 +71,17 @@ var checks = []func(*world) []Finding{
 // Verify runs all checks. It takes time in proportion to the rules and to the
 // Services, and uses all processors.
 func Verify(in Input) Report {
+	w := newWorld(in)
+	for _, check := range checks {
+		w.report.Findings = append(w.report.Findings, check(w)...)
+	}
+	w.report.Findings = once(w.report.Findings)
+	sortFindings(w.report.Findings)
+	return w.report
+}
+
+// newWorld finds out what checks ask for.
+func newWorld(in Input) *world {
 	if in.Mark == 0 {
 		in.Mark = 0x4000
 	}
@@ -85,12 +100,7 @@ func Verify(in Input) Report {
 	if in.Services != nil {
 		w.prepareTraffic()
 	}
-	for _, check := range checks {
-		w.report.Findings = append(w.report.Findings, check(w)...)
-	}
-	w.report.Findings = once(w.report.Findings)
-	sortFindings(w.report.Findings)
-	return w.report
+	return w
 }
 
 // prepareTraffic finds what all calls have in common.
@@ -110,35 +120,52 @@ func (w *world) prepareTraffic() {
 	}
 }
 
-// OwnMode is the mode of the rules that Portolan wrote on a host, "iptables" or
-// "nftables", "" where there are none of its.
+// OwnMode is the mode of the rules that Portolan wrote on a host, "iptables",
+// "nftables" or "ipvs", "" where there are none of its.
 func OwnMode(h *netfilter.Host) string {
 	for _, t := range h.Tables {
 		if t.Variant == netfilter.Native && (t.Name == "ip "+portolan || t.Name == "ip6 "+portolan) {
 			return "nftables"
 		}
 	}
-	if writtenByUs(h) {
-		return "iptables"
+	switch writtenByUs(h) {
+	case "":
+		return ""
+	case ownChains:
+		return "ipvs"
 	}
-	return ""
+	return "iptables"
 }
 
-// writtenByUs tells whether the Service chains are Portolan's: a rule of filter
-// KUBE-SERVICES bears its layout.
-func writtenByUs(h *netfilter.Host) bool {
+// How Service chains are known to be Portolan's.
+const (
+	ownLayout = "a rule of filter KUBE-SERVICES bears its layout"
+	ownChains = "there are chains called KUBE-PORTOLAN-*" // of ipvs mode
+)
+
+// writtenByUs tells how the Service chains are known to be Portolan's, "" if they are
+// not.
+func writtenByUs(h *netfilter.Host) string {
 	for _, t := range h.Tables {
+		if t.Name != netfilter.NAT && t.Name != netfilter.Filter {
+			continue
+		}
+		for _, c := range t.Chains() {
+			if strings.HasPrefix(c.Name, "KUBE-PORTOLAN-") {
+				return ownChains
+			}
+		}
 		c := t.Chain(chainServices)
 		if t.Name != netfilter.Filter || c == nil {
 			continue
 		}
 		for i := len(c.Rules) - 1; i >= 0; i-- {
 			if strings.HasPrefix(c.Rules[i].Comment(), "portolan layout ") {
-				return true
+				return ownLayout
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // hasFamily tells whether the host has anything of a family. A host of which no

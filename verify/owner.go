@@ -100,8 +100,8 @@ func (w *world) ownerOfChain(chain string) Owner {
 		if !strings.HasPrefix(chain, c.prefix) {
 			continue
 		}
-		if c.owner == kubeProxy && w.ours {
-			return Owner{portolan, "a rule of filter KUBE-SERVICES bears its layout"}
+		if c.owner == kubeProxy && w.ours != "" {
+			return Owner{portolan, w.ours}
 		}
 		return Owner{c.owner, "the chain is called " + c.prefix + "*"}
 	}

@@ -121,6 +121,8 @@ func (w *world) ownerOfServers() Owner {
 	switch {
 	case w.host.Interface("kube-dummy-if") != nil:
 		return Owner{"kube-router", "there is an interface kube-dummy-if"}
+	case w.ours != "":
+		return Owner{portolan, w.ours}
 	case w.host.Interface(serviceDummy) != nil:
 		return Owner{kubeProxy, "there is an interface " + serviceDummy}
 	}

@@ -17,27 +17,33 @@ func checkTraffic(w *world) []Finding {
 	if w.in.Services == nil || len(w.proxies) == 0 {
 		return nil
 	}
+	var found trouble
+	eachService(w.in.Services, w.checkService, found.merge)
+	return found.report(&w.report)
+}
+
+// eachService does work for every Service, on all processors. Every worker has a
+// result of its own, which merge adds to the others.
+func eachService[T any](s *service.Snapshot, do func(*service.Service, *T), merge func(*T)) {
 	work := make(chan *service.Service)
 	var group sync.WaitGroup
 	var mutex sync.Mutex
-	var found trouble
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
-			var own trouble
+			var own T
 			for s := range work {
-				w.checkService(s, &own)
+				do(s, &own)
 			}
 			mutex.Lock()
 			defer mutex.Unlock()
-			found.merge(&own)
+			merge(&own)
 		})
 	}
-	for s := range w.in.Services.All() {
+	for s := range s.All() {
 		work <- s
 	}
 	close(work)
 	group.Wait()
-	return found.report(&w.report)
 }
 
 // checkService tries all frontends of one Service.

@@ -28,9 +28,12 @@ type verifyFlags struct {
 	host   hostFlags
 	output string
 	all    bool
+	// compare is the first of two things to compare, "" to verify one host.
+	compare string
 }
 
 func newVerifyCommand() *cobra.Command {
+	var f verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify [flags]",
 		Short: "Check rules against Services and the host's set-up; list findings with cause and fix",
@@ -43,30 +46,58 @@ of this network namespace, or from --rules and --host as in "portolan trace".
 
 What a finding's code means and what to do is in docs/findings.md.
 
+--compare A B follows the same packets through two sets of rules and tells for each
+Service what becomes otherwise for whom, and why: before an upgrade, or a move to
+another mode. A and B are dumps (a file or folder, as --rules takes), "kernel" for
+this host, or "plan:MODE" for what the proxy would write in that mode on the host of
+the other side.
+
 Exit codes: 0 no finding of severity error, 1 there are some, 2 it could not
-check.`,
+check. With --compare: 0 nothing changes, 1 something does, 2 it could not compare, or
+what may change cannot be told.`,
 		Example: `  portolan verify --kubeconfig /etc/kubernetes/kubelet.conf --cluster-cidr 10.244.0.0/16
-  portolan verify --rules node.dump --host node.yaml --manifests services.yaml --hostname-override node-1 --all`,
-		Args: cobra.NoArgs,
+  portolan verify --rules node.dump --host node.yaml --manifests services.yaml --hostname-override node-1 --all
+  portolan verify --compare node-1.dump plan:nftables --manifests services.yaml --hostname-override node-1`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case f.compare != "" && len(args) != 1:
+				return errors.New("verify: --compare takes two things: --compare A B")
+			case f.compare == "" && len(args) > 0:
+				return fmt.Errorf("verify: unexpected argument %q", args[0])
+			}
+			return nil
+		},
 	}
-	f := verifyFlags{config: addLiveFlags(cmd)}
+	f.config = addLiveFlags(cmd)
 	f.host.add(cmd.Flags())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.Flags().BoolVar(&f.all, "all", false, "also print every frontend with what becomes of each kind of client")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runVerify(cmd, f) }
+	cmd.Flags().StringVar(&f.compare, "compare", "", "compare two sets of rules: --compare `A` B, each a dump, kernel, or plan:MODE")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.output != "text" && f.output != "json" {
+			return fmt.Errorf("verify: -o %s is neither text nor json", f.output)
+		}
+		if f.compare != "" {
+			return runCompare(cmd, f, args)
+		}
+		return runVerify(cmd, f)
+	}
 	return cmd
 }
 
-func runVerify(cmd *cobra.Command, f verifyFlags) error {
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("verify: -o %s is neither text nor json", f.output)
-	}
+// configured is the configuration of the flags; its warnings are printed.
+func (f verifyFlags) configured(cmd *cobra.Command) (config.Config, error) {
 	c, warnings, err := f.config.Config(true)
-	if err != nil {
-		return err
-	}
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+	}
+	return c, err
+}
+
+func runVerify(cmd *cobra.Command, f verifyFlags) error {
+	c, err := f.configured(cmd)
+	if err != nil {
+		return err
 	}
 	host, err := f.host.read(cmd.Context())
 	if err != nil {

@@ -28,7 +28,7 @@ var nftMutations = []mutation{
 	{"short circuit of the node lost", "lb Local remote node", drop("fib saddr type local dnat")},
 	{"node not masqueraded with policy Local", "lb Local local node", drop("fib saddr type local meta mark set")},
 	{"endpoints of policy Local lost", "lb Local both outside", drop("offset 65536")},
-	{"DROP of policy Local lost", "clusterip Local remote outside", change(": drop", ": goto refuse")},
+	{"DROP of policy Local lost", "clusterip Local remote outside", change(": goto discard", ": goto refuse")},
 	{"external traffic not masqueraded", "lb Cluster both pod", inChains("-masq", change("meta mark set meta mark | 0x00004000 goto", "goto"))},
 	{"cluster IP: others not masqueraded", "clusterip Cluster both outside", inChains("-masq-outside", change("meta mark set meta mark | 0x00004000 goto", "goto"))},
 	{"cluster IP: pods masqueraded", "clusterip Cluster both pod", inChains("-masq-outside", drop(" saddr ", "goto"))},
@@ -40,8 +40,8 @@ var nftMutations = []mutation{
 
 // swapVerdicts exchanges what verdict maps say about addresses without endpoints.
 func swapVerdicts(rules []string) []string {
-	swapped := change(": drop", ": (refuse)")(rules)
-	swapped = change(": goto refuse", ": drop")(swapped)
+	swapped := change(": goto discard", ": (refuse)")(rules)
+	swapped = change(": goto refuse", ": goto discard")(swapped)
 	return change(": (refuse)", ": goto refuse")(swapped)
 }
 

@@ -15,7 +15,7 @@ import (
 	"portolan/lab"
 )
 
-var soak = flag.Duration("soak", 30*time.Second, "how long TestSoak lasts in each mode")
+var soak = flag.Duration("soak", time.Minute, "how long TestSoak lasts in each mode")
 
 // TestSoak: changes, flushes by others and restarts at random, with clients that call
 // all the time: at the end the rules are what is wanted, and the proxy that was there

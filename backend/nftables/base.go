@@ -18,9 +18,12 @@ func layoutChain(n int) string { return "layout-" + strconv.Itoa(n) }
 const (
 	services      = "services"       // new connections, to be translated
 	refuse        = "refuse"         // where verdict maps go to reject
+	discard       = "discard"        // where they go to drop
+	bar           = "bar"            // where clients outside of the ranges of a frontend go
 	checkSources  = "check-sources"  // source ranges, before translation
 	checkInput    = "check-input"    // new connections to this node
 	checkServices = "check-services" // new connections to others
+	filterForward = "filter-forward" // all that passes this node
 )
 
 // Priorities. Source ranges are looked at before translation, and what affinity
@@ -38,7 +41,7 @@ const (
 func (b *Backend) Base(node service.Node) []dataplane.Object {
 	s := newSheet()
 	w := &b.words
-	for _, name := range []string{serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, clusterIPs, hairpin, limited, sources} {
+	for _, name := range []string{serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, clusterIPs, hairpin, limited, sources, refused, discarded, barred} {
 		s.sets = append(s.sets, b.set(name))
 	}
 	chain := func(name string, rules ...string) { s.chains = append(s.chains, chainObjects(name, rules...)...) }
@@ -53,20 +56,22 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	chain("filter-prerouting", "type filter hook prerouting"+beforeDNAT, "ct state new jump "+checkSources)
 	chain("filter-output-early", "type filter hook output"+beforeDNAT, "ct state new jump "+checkSources)
 	chain("filter-input", "type filter hook input"+atFilter, "ct state new jump "+checkInput)
-	forward := []string{"type filter hook forward" + atFilter}
+	forward := []string{"type filter hook forward" + atFilter} // Dropped reads its first rule
 	if !b.options.LiberalTCP {
 		forward = append(forward, "ct state invalid counter drop")
 	}
-	chain("filter-forward", append(forward, "ct state new jump "+checkServices)...)
+	chain(filterForward, append(forward, "ct state new jump "+checkServices)...)
 	chain("filter-output", "type filter hook output"+atFilter, "ct state new jump "+checkServices)
 
 	here := b.nodePortAddresses(s, node)
 	chain(services, w.service+" vmap @"+serviceIPs, here+w.nodePort+" vmap @"+nodePorts)
-	chain(checkSources, w.service+" @"+limited+" "+w.service+" . "+w.ip+" saddr != @"+sources+" drop")
+	chain(checkSources, w.service+" @"+limited+" "+w.service+" . "+w.ip+" saddr != @"+sources+" goto "+bar)
 	chain(checkInput, here+w.nodePort+" vmap @"+noEndpointNodePorts, w.service+" vmap @"+noEndpoints)
 	chain(checkServices, append([]string{w.service + " vmap @" + noEndpoints, w.ip + " daddr @" + clusterIPs + " reject"},
 		b.unallocated(node)...)...)
-	chain(refuse, "reject")
+	chain(refuse, w.count(refused)+" reject")
+	chain(discard, w.count(discarded)+" drop")
+	chain(bar, w.count(barred)+" drop")
 	return s.objects()
 }
 

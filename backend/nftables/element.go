@@ -83,7 +83,7 @@ func (r *reader) element(s *shape, name, data string) (err error) {
 	return err
 }
 
-// verdict reads "goto CHAIN" and "drop", of which there are few.
+// verdict reads "goto CHAIN" and "drop", of which there are few; the latter others write.
 func (r *reader) verdict(text string) (*nft.Verdict, error) {
 	if v, known := r.verdicts[text]; known {
 		return v, nil

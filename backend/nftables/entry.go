@@ -75,7 +75,7 @@ func atoms(container, name, body string) iter.Seq[atom] {
 			case word == "reject":
 				on = yield(atom{refusalSet(nodePort), "goto " + refuse})
 			case word == "drop":
-				on = yield(atom{refusalSet(nodePort), piece})
+				on = yield(atom{refusalSet(nodePort), "goto " + discard})
 			case word == "else":
 				on = yield(atom{refusalSet(nodePort), rest})
 			case word == "from" && rest == "nobody":
@@ -143,7 +143,7 @@ func (e *entry) object(name string) (string, string) {
 	case "":
 	case "goto " + refuse:
 		add("reject")
-	case "drop":
+	case "goto " + discard:
 		add("drop")
 	default:
 		add("else ", e.refusal)

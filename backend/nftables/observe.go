@@ -152,7 +152,7 @@ func rankOf(set string) int {
 // frontends.
 func (o *observation) elements(set string, entries map[string]*entry) error {
 	s, _ := shapeOf(set)
-	if s.dynamic {
+	if s.dynamic > 0 {
 		return nil
 	}
 	ofFrontends := s.ofFrontends(set)

@@ -203,7 +203,8 @@ func (c *compiler) priority() {
 	c.emit(nft.Lookup{Set: c.name(), Sreg: reg, Dreg: reg, Map: true}, set)
 }
 
-// update reads "@MAP { KEY timeout 5s : IP daddr . th dport }".
+// update reads "@MAP { KEY timeout 5s : IP daddr . th dport }" and
+// "@SET { KEY timeout 5s counter }".
 func (c *compiler) update() {
 	set := c.name()
 	c.expect("{")
@@ -213,11 +214,16 @@ func (c *compiler) update() {
 	if !ok {
 		c.fail("a time in seconds expected")
 	}
+	milliseconds := uint64(c.number(seconds)) * 1000
+	if c.take("counter }") {
+		c.emit(nft.Update{Set: set, Key: reg, Data: nft.NoReg, Timeout: milliseconds, Count: true})
+		return
+	}
 	c.expect(":")
 	c.load(c.ip+" daddr", at)
 	c.load("th dport", at+uint32(c.addrLen/4))
 	c.expect(c.ip + " daddr . th dport }")
-	c.emit(nft.Update{Set: set, Key: reg, Data: at, Timeout: uint64(c.number(seconds)) * 1000})
+	c.emit(nft.Update{Set: set, Key: reg, Data: at, Timeout: milliseconds})
 }
 
 // match reads "KEY @set", "KEY != @set", "KEY vmap @map", "IP saddr PREFIX" and

@@ -24,6 +24,9 @@ const (
 	affinityPortIDs     = "affinity-nodeport-ids" // NodePort -> scope
 	affinityLearn       = "affinity-learn"        // scope -> chain that remembers
 	affinity            = "affinity"              // client in scope -> its endpoint
+	refused             = "refused"               // how often frontends were refused
+	discarded           = "discarded"             // how often frontends dropped, without a word
+	barred              = "barred"                // how often clients outside of the ranges were dropped
 )
 
 // Prefixes of the maps of endpoints, before one or two counts.
@@ -35,6 +38,10 @@ const (
 // affinitySize is the most clients that are remembered; who comes beyond it is
 // balanced without.
 const affinitySize = 1 << 18
+
+// countedSize is the most frontends of which is counted what they do not let through.
+// A node port counts once for each address of the node.
+const countedSize = 1 << 16
 
 // part is one part of a key.
 type part uint8
@@ -61,8 +68,8 @@ const (
 type shape struct {
 	key     []part
 	holds   holds
-	ranges  bool // the last part of the key may be a range
-	dynamic bool // filled by the kernel
+	ranges  bool   // the last part of the key may be a range
+	dynamic uint32 // not 0: filled by the kernel, up to so many
 }
 
 var shapes = map[string]*shape{
@@ -78,7 +85,10 @@ var shapes = map[string]*shape{
 	affinityIDs:         {key: []part{address, protocol, port}, holds: aScope},
 	affinityPortIDs:     {key: []part{protocol, port}, holds: aScope},
 	affinityLearn:       {key: []part{scope}, holds: aVerdict},
-	affinity:            {key: []part{address, protocol, scope}, holds: anEndpoint, dynamic: true},
+	affinity:            {key: []part{address, protocol, scope}, holds: anEndpoint, dynamic: affinitySize},
+	refused:             {key: []part{address, protocol, port}, dynamic: countedSize},
+	discarded:           {key: []part{address, protocol, port}, dynamic: countedSize},
+	barred:              {key: []part{address, protocol, port}, dynamic: countedSize},
 }
 
 var (
@@ -165,8 +175,8 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 	if s.ranges {
 		set.Flags = nft.FlagInterval | nft.FlagConcat
 	}
-	if s.dynamic {
-		set.Flags, set.Size = nft.FlagDynamic|nft.FlagTimeout, affinitySize
+	if s.dynamic > 0 {
+		set.Flags, set.Size = nft.FlagDynamic|nft.FlagTimeout, s.dynamic
 	}
 	switch {
 	case s.isSlots():
@@ -212,8 +222,8 @@ func (w *words) declaration(s *shape) string {
 	if s.ranges {
 		b.WriteString(" flags interval;")
 	}
-	if s.dynamic {
-		fmt.Fprintf(&b, " size %d; flags dynamic,timeout;", affinitySize)
+	if s.dynamic > 0 {
+		fmt.Fprintf(&b, " size %d; flags dynamic,timeout;", s.dynamic)
 	}
 	return b.String()
 }

@@ -14,6 +14,7 @@ import (
 	backend "portolan/backend/iptables"
 	"portolan/config"
 	"portolan/kernel/iptables"
+	"portolan/metrics"
 	"portolan/service"
 )
 
@@ -26,15 +27,16 @@ var toolFamilies = []struct {
 // backends are those of the IP families that this host can program.
 type backends struct {
 	families []agent.Family
-	large    bool             // the rules in force are those of a large cluster
-	variant  iptables.Variant // in iptables and ipvs mode
+	large    bool                                   // the rules in force are those of a large cluster
+	variant  iptables.Variant                       // in iptables and ipvs mode
+	dropped  map[service.Family]metrics.ReadDropped // but in ipvs mode
 }
 
 // newBackends fails when no family can be programmed, and says which are left out
 // and why.
 func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble func(service.Family, error)) (out backends, err error) {
 	if c.Mode == config.NFTables {
-		out.families, err = newTables(c, log, trouble)
+		out.families, out.dropped, err = newTables(c, log, trouble)
 		return out, err
 	}
 	host, err := iptables.Detect(ctx)
@@ -53,6 +55,7 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 		out.families, err = newServers(ctx, c, tools, log)
 		return out, err
 	}
+	out.dropped = map[service.Family]metrics.ReadDropped{}
 	counters := map[service.Family]backend.Counters{}
 	for f, tool := range tools {
 		if counters[f], err = backend.EnsureCounters(ctx, tool); err != nil {
@@ -82,7 +85,8 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 			Trouble:       blind,
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
-		out.families = append(out.families, agent.Family{Family: f.model, Backend: backend.New(options)})
+		b := backend.New(options)
+		out.families, out.dropped[f.model] = append(out.families, agent.Family{Family: f.model, Backend: b}), b.Dropped
 		if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
 			out.large = true
 		}

@@ -13,6 +13,7 @@ import (
 	"portolan/config"
 	"portolan/dataplane"
 	"portolan/kernel/nft"
+	"portolan/metrics"
 	"portolan/service"
 )
 
@@ -25,11 +26,12 @@ var tableFamilies = []struct {
 // kubeProxyTable is kube-proxy's own table in its nftables mode.
 const kubeProxyTable = "kube-proxy"
 
-// newTables returns a backend for each IP family whose tables this kernel takes.
+// newTables returns a backend for each IP family whose tables this kernel takes, and
+// what reads its counters.
 // It fails when there is none, and says what is missing. trouble hears of removals
 // that failed.
-func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, error)) ([]agent.Family, error) {
-	var out []agent.Family
+func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, error)) (out []agent.Family, dropped map[service.Family]metrics.ReadDropped, err error) {
+	dropped = map[service.Family]metrics.ReadDropped{}
 	var errs []error
 	for _, f := range tableFamilies {
 		b, err := newTable(c, f.model, log, trouble)
@@ -39,12 +41,12 @@ func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, e
 			continue
 		}
 		log.Info("nftables", "family", f.model, "table", f.kernel.String()+" "+nftables.TableName)
-		out = append(out, agent.Family{Family: f.model, Backend: b})
+		out, dropped[f.model] = append(out, agent.Family{Family: f.model, Backend: b}), b.Dropped
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))
+		return nil, nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))
 	}
-	return out, nil
+	return out, dropped, nil
 }
 
 func newTable(c config.Config, f service.Family, log *slog.Logger, trouble func(service.Family, error)) (*nftables.Backend, error) {

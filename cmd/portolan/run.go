@@ -60,6 +60,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	report.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	report.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
 	report.counts.Watch(a)
+	report.counts.WatchDropped(kernel.dropped, a.Written)
 	shown.Failures = a.Journal()
 	pages, err := report.counts.NewMux(shown)
 	if err != nil {

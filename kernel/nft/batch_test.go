@@ -183,7 +183,7 @@ func TestReadBack(t *testing.T) {
 				{Chain: "a", Exprs: []Expr{
 					Payload{TransportHeader, 2, 2, Reg}, Cmp{Reg, true, "\x00\x50"}, Meta{unix.NFT_META_MARK, Reg + 3}, Bitwise{Reg + 3, Reg + 3, "\xff\xff\xff\xff", "\x01\x00\x00\x00"},
 					MetaSet{unix.NFT_META_MARK, Reg + 3}, Ct{unix.NFT_CT_STATE, Reg + 4}, Immediate{Reg + 8, "\x00\x01"}, Numgen{Reg, 7, 65536, true}, Fib{Reg, true}, Counter{},
-					Update{"dyn", Reg, Reg, 3000}, Reject{f}}, Userdata: []byte("P\x01x")},
+					Update{"dyn", Reg, Reg, 3000, false}, Reject{f}}, Userdata: []byte("P\x01x")},
 				{Chain: "nat", Exprs: []Expr{Masquerade{true}}},
 				{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"v", Reg, NoReg, true, false}}},
 				{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"p", Reg, 0, false, true}, Decide{Verdict{Drop, ""}}}},

@@ -183,6 +183,11 @@ func readDesc(s *Set, b []byte) {
 // first, and again when it has to start over. The bytes of an Element are valid
 // only during the call.
 func (c *Conn) Elements(t Table, set string, begin func(), each func(Element)) error {
+	return c.elements(t, set, begin, func(element []byte) { each(readElement(element)) })
+}
+
+// elements hands the attributes of every element to each.
+func (c *Conn) elements(t Table, set string, begin func(), each func([]byte)) error {
 	err := c.dump(unix.NFT_MSG_GETSETELEM, t.Family,
 		func(w *netlink.Writer) {
 			w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
@@ -195,7 +200,7 @@ func (c *Conn) Elements(t Table, set string, begin func(), each func(Element)) e
 					continue
 				}
 				for _, element := range netlink.Attributes(list) {
-					each(readElement(element))
+					each(element)
 				}
 			}
 		})

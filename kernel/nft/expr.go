@@ -92,14 +92,15 @@ type Masquerade struct{ FullyRandom bool }
 // Reject answers with ICMP port unreachable.
 type Reject struct{ Family Family }
 
-// Counter counts; the values are not read.
+// Counter counts; Packets reads it.
 type Counter struct{}
 
-// Update puts an element into a dynamic map, or starts its time anew.
+// Update puts an element into a dynamic set or map, or starts its time anew.
 type Update struct {
 	Set       string
-	Key, Data uint32 // registers
+	Key, Data uint32 // registers; Data is NoReg with a set
 	Timeout   uint64 // milliseconds
+	Count     bool   // the element counts the packets that come here: see Counts
 }
 
 func (Payload) expr()    {}
@@ -216,8 +217,15 @@ func writeStatement(w *netlink.Writer, e Expr) {
 		w.Text(unix.NFTA_DYNSET_SET_NAME, e.Set)
 		w.U32(unix.NFTA_DYNSET_OP, unix.NFT_DYNSET_OP_UPDATE)
 		w.U32(unix.NFTA_DYNSET_SREG_KEY, e.Key)
-		w.U32(unix.NFTA_DYNSET_SREG_DATA, e.Data)
+		if e.Data != NoReg {
+			w.U32(unix.NFTA_DYNSET_SREG_DATA, e.Data)
+		}
 		w.U64(dynsetTimeout, e.Timeout)
+		if e.Count {
+			counter := w.Nest(unix.NFTA_DYNSET_EXPR)
+			w.Text(unix.NFTA_EXPR_NAME, exprName(Counter{}))
+			w.Close(counter)
+		}
 	default:
 		panic(fmt.Sprintf("nft: unknown expression %T", e))
 	}

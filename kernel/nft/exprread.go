@@ -161,8 +161,9 @@ func readStatement(family Family, name string, f fields) Expr {
 	case "counter":
 		return Counter{}
 	case "dynset":
-		e := Update{netlink.Text(f[unix.NFTA_DYNSET_SET_NAME]), f.reg(unix.NFTA_DYNSET_SREG_KEY), f.reg(unix.NFTA_DYNSET_SREG_DATA), netlink.U64(f[dynsetTimeout])}
-		return known(e, f.u32(unix.NFTA_DYNSET_OP) == unix.NFT_DYNSET_OP_UPDATE && f[unix.NFTA_DYNSET_EXPR] == nil)
+		inner, counts := counterOf(f[unix.NFTA_DYNSET_EXPR])
+		e := Update{netlink.Text(f[unix.NFTA_DYNSET_SET_NAME]), f.reg(unix.NFTA_DYNSET_SREG_KEY), f.reg(unix.NFTA_DYNSET_SREG_DATA), netlink.U64(f[dynsetTimeout]), counts}
+		return known(e, f.u32(unix.NFTA_DYNSET_OP) == unix.NFT_DYNSET_OP_UPDATE && (inner == "" || counts))
 	}
 	return nil
 }

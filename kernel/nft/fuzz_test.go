@@ -17,7 +17,7 @@ func FuzzRead(f *testing.F) {
 	b.AddRule(Rule{Chain: "a", Exprs: []Expr{
 		Payload{TransportHeader, 2, 2, Reg}, Cmp{Reg, true, "\x00\x50"}, Meta{unix.NFT_META_MARK, Reg}, MetaSet{unix.NFT_META_MARK, Reg}, Ct{unix.NFT_CT_STATE, Reg},
 		Bitwise{Reg, Reg, "\xff", "\x00"}, Immediate{Reg, "\x00"}, Decide{Verdict{Jump, "b"}}, Lookup{"p", Reg, NoReg, true, false}, Numgen{Reg, 7, 0, true},
-		Fib{Reg, true}, DNAT{IPv4, Reg, Reg + 1}, Masquerade{true}, Reject{IPv4}, Counter{}, Update{"p", Reg, Reg, 1}}}, 0)
+		Fib{Reg, true}, DNAT{IPv4, Reg, Reg + 1}, Masquerade{true}, Reject{IPv4}, Counter{}, Update{"p", Reg, Reg, 1, false}, Update{"n", Reg, NoReg, 1, true}}}, 0)
 	b.AddElement("p", Element{Key: []byte{0, 1}, KeyEnd: []byte{0, 2}, Data: []byte{1}, Comment: "c"}, 0)
 	b.endList()
 	f.Add(b.w.Buf)

@@ -104,6 +104,29 @@ func TestOwnOptions(t *testing.T) {
 			t.Error("x is an address")
 		}
 	}
+	more := write(t, options+"tcpReset: true\nipvsDrainTimeout: 5m\n")
+	for _, c := range []struct {
+		args  []string
+		reset bool
+		drain time.Duration
+	}{
+		{nil, true, 5 * time.Minute},
+		{[]string{"--tcp-reset=false", "--ipvs-drain-timeout", "0"}, false, 0},
+		{[]string{"--ipvs-drain-timeout", "90s"}, true, 90 * time.Second},
+	} {
+		got, _, err := load(t, false, append([]string{"--config", more}, c.args...)...)
+		if err != nil || got.Options.TCPReset != c.reset || got.Options.IPVSDrainTimeout.Duration != c.drain {
+			t.Errorf("%q: %+v, %v", c.args, got.Options, err)
+		}
+	}
+	if _, _, err := load(t, false, "--ipvs-drain-timeout", "-1s"); err == nil || !strings.Contains(err.Error(), "--ipvs-drain-timeout") {
+		t.Errorf("a time before now: %v", err)
+	}
+	c, _, err := load(t, false, "--ipvs-drain-timeout", "90s")
+	text, failed := c.YAML()
+	if err != nil || failed != nil || !strings.HasSuffix(string(text), "ipvsDrainTimeout: 1m30s\nkind: ProxyOptions\n") {
+		t.Errorf("written: %v, %v\n%s", err, failed, text)
+	}
 	if _, _, err := load(t, false, "--config", write(t, strings.Replace(options, "v1alpha1", "v1", 1))); err == nil {
 		t.Error("an unknown version is taken")
 	}

@@ -63,7 +63,7 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 		if err := f.overlay(from, flagsBeatFile); err != nil {
 			return Config{}, nil, err
 		}
-		options = options.above(file.options)
+		options = options.above(file.options, f.set)
 	} else {
 		SetDefaults(from) // an empty value counts as not given
 		f.deprecatedPorts(from)
@@ -78,7 +78,7 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 	c, err := New(from)
 	options.TypeMeta = metav1.TypeMeta{APIVersion: optionsVersion, Kind: optionsKind}
 	c.Client.Master, c.Options, c.path, c.data = f.outside.master, options, f.File, data
-	return c, append(warnings, notes(from)...), err
+	return c, append(warnings, notes(from)...), errors.Join(err, options.check())
 }
 
 // overlay gives flags to a configuration from a file. They are parsed a second
@@ -142,13 +142,19 @@ func notes(c *kubeproxy.KubeProxyConfiguration) []string {
 	return out
 }
 
-// above returns o where it says something, else what the file says.
-func (o ProxyOptions) above(file ProxyOptions) ProxyOptions {
+// above returns o where flags of the set gave it, else what the file says.
+func (o ProxyOptions) above(file ProxyOptions, set *pflag.FlagSet) ProxyOptions {
 	if len(o.Manifests) > 0 {
 		file.Manifests = o.Manifests
 	}
 	if len(o.NodeIPs) > 0 {
 		file.NodeIPs = o.NodeIPs
+	}
+	if set.Changed("tcp-reset") {
+		file.TCPReset = o.TCPReset
+	}
+	if set.Changed("ipvs-drain-timeout") {
+		file.IPVSDrainTimeout = o.IPVSDrainTimeout
 	}
 	return file
 }

@@ -27,12 +27,29 @@ type ProxyOptions struct {
 	// TCPReset has established connections to endpoints that are gone end with a
 	// reset, where clients would wait until they give up by themselves.
 	TCPReset bool `json:"tcpReset,omitempty"`
+	// IPVSDrainTimeout is how long a TCP real server that is gone may keep its
+	// connections in ipvs mode; 0 for as long as they last.
+	IPVSDrainTimeout metav1.Duration `json:"ipvsDrainTimeout,omitzero"`
 }
 
 func (o *ProxyOptions) bind(set *pflag.FlagSet) {
 	set.StringArrayVar(&o.Manifests, "manifests", nil, "file or folder with Services, EndpointSlices and Nodes, YAML or JSON, instead of the API server; repeatable")
 	set.StringArrayVar(&o.NodeIPs, "node-ip", nil, "address of this node, instead of those of its Node object; repeatable")
 	set.BoolVar(&o.TCPReset, "tcp-reset", false, "remove established TCP connections to endpoints that are gone, so that clients are reset by another one instead of waiting; needs nf_conntrack_tcp_loose=1 and an endpoint that is left")
+	set.DurationVar(&o.IPVSDrainTimeout.Duration, "ipvs-drain-timeout", 0, "ipvs mode: how long a TCP real server that is gone may keep its connections; 0 for as long as they last")
+}
+
+// check refuses what no value can be.
+func (o ProxyOptions) check() error {
+	if d := o.IPVSDrainTimeout.Duration; d < 0 {
+		return fmt.Errorf("config: %s.ipvsDrainTimeout (--ipvs-drain-timeout): %v: must not be negative", optionsKind, d)
+	}
+	return nil
+}
+
+// empty tells whether nothing is asked for.
+func (o ProxyOptions) empty() bool {
+	return len(o.Manifests) == 0 && len(o.NodeIPs) == 0 && !o.TCPReset && o.IPVSDrainTimeout.Duration == 0
 }
 
 // Addrs returns NodeIPs as addresses.

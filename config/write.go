@@ -33,7 +33,7 @@ func (c Config) Written() *kubeproxy.KubeProxyConfiguration {
 // some: what --config takes.
 func (c Config) YAML() ([]byte, error) {
 	text, err := yaml.Marshal(c.Written())
-	if err != nil || (len(c.Options.Manifests) == 0 && len(c.Options.NodeIPs) == 0) {
+	if err != nil || c.Options.empty() {
 		return text, err
 	}
 	more, err := yaml.Marshal(c.Options)

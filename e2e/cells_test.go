@@ -19,7 +19,6 @@ var (
 	cellProtos   = []string{"tcp", "udp"}
 	cellFamilies = []string{"ipv4", "ipv6"}
 	cellModes    = []string{"iptables", "nftables", "ipvs"}
-	paperModes   = []string{"iptables", "nftables"} // whose plan can be traced
 )
 
 // cellStates are the states of endpoints in the order of README.md.

@@ -14,9 +14,7 @@ import (
 	"portolan/lab"
 	"portolan/localhost"
 	"portolan/netfilter"
-	"portolan/netfilter/hostfile"
-	"portolan/netfilter/iptsave"
-	"portolan/netfilter/nfttext"
+	"portolan/netfilter/detect"
 	"portolan/service"
 	"portolan/trace"
 )
@@ -28,11 +26,11 @@ import (
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
-	for _, mode := range paperModes {
+	for _, mode := range cellModes {
 		for _, s := range readScenarios(t) {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]*netfilter.Table, error) {
+				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]detect.Text, error) {
 					return o.plan(t, n, program, args)
 				})
 				ran, ways := 0, 0
@@ -84,9 +82,9 @@ type paperNode struct {
 	listening []netip.Addr
 }
 
-// newOffline puts a scenario on paper, with the tables that rules gives for a node
-// and the arguments of its proxy.
-func newOffline(t *testing.T, s scenario, mode string, rules func(*offline, *paperNode, []string) ([]*netfilter.Table, error)) *offline {
+// newOffline puts a scenario on paper, with the rules that are given for a node and
+// the arguments of its proxy.
+func newOffline(t *testing.T, s scenario, mode string, rules func(*offline, *paperNode, []string) ([]detect.Text, error)) *offline {
 	t.Helper()
 	dir := t.TempDir()
 	if err := writeManifests(dir, map[string][]byte{"services.yaml": s.manifests, "nodes.yaml": s.nodeManifests()}); err != nil {
@@ -109,14 +107,15 @@ func newOffline(t *testing.T, s scenario, mode string, rules func(*offline, *pap
 			t.Fatal(err)
 		}
 		n.model = model
-		if mode == "nftables" {
+		if mode != "iptables" {
 			n.listening = localhost.Addresses(model.Node.NodePorts)
 		}
-		host, err := hostfile.Parse(spec.Name, o.describe(n, routed))
+		texts, err := rules(o, n, args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if host.Tables, err = rules(o, n, args); err != nil {
+		host, err := detect.Host(detect.Options{}, append(texts, detect.Text{Name: spec.Name, Text: o.describe(n, routed)})...)
+		if err != nil {
 			t.Fatal(err)
 		}
 		n.trace = trace.New(host, trace.Options{Reply: true})
@@ -169,15 +168,19 @@ func (o *offline) describe(n *paperNode, localhost bool) string {
 	if localhost {
 		b.WriteString(", net.ipv4.conf.all.route_localnet: 1")
 	}
+	if o.mode == "ipvs" {
+		b.WriteString(", net.ipv4.vs.conntrack: 1")
+	}
 	b.WriteString("}\n")
 	return b.String()
 }
 
-// plan gives the tables that plan prints for a node. Where they depend on the
-// addresses of interfaces, plan runs in a lab that has them.
-func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string) (out []*netfilter.Table, err error) {
+// plan gives what plan prints for a node. Where that depends on the addresses of
+// interfaces, plan runs in a lab that has them, or is told.
+func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string) (out []detect.Text, err error) {
 	var l *lab.Lab
-	if strings.Contains(strings.Join(args, " "), "--nodeport-addresses") {
+	switch {
+	case strings.Contains(strings.Join(args, " "), "--nodeport-addresses"):
 		if os.Geteuid() != 0 {
 			t.Skip("NodePorts of some addresses: plan asks this machine for its own, and to give it those of the scenario needs root")
 		}
@@ -185,9 +188,13 @@ func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string
 			return nil, err
 		}
 		defer l.Close()
+	case o.mode == "ipvs":
+		for _, a := range n.addresses() {
+			args = append(args, "--node-ip", a.String())
+		}
 	}
-	for name, family := range map[string]netfilter.Family{"ipv4": netfilter.IPv4, "ipv6": netfilter.IPv6} {
-		words := append([]string{"plan", "--ip-family", name}, args...)
+	for family, rules := range map[string]string{"ipv4": "iptables", "ipv6": "ip6tables"} {
+		words := append([]string{"plan", "--ip-family", family}, args...)
 		var text []byte
 		if l == nil {
 			text, err = exec.CommandContext(t.Context(), program, words...).Output()
@@ -197,45 +204,32 @@ func (o *offline) plan(t *testing.T, n *paperNode, program string, args []string
 		if err != nil {
 			return nil, fmt.Errorf("plan for %s: %w\n%s", n.spec.Name, err, text)
 		}
-		tables, err := parseRules(o.mode, "plan of "+n.spec.Name, string(text), family)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, tables...)
+		out = append(out, written(rules, "plan of "+n.spec.Name, string(text)))
 	}
 	return out, nil
 }
 
-// parseRules reads a plan, or a listing, of a mode.
-func parseRules(mode, name, text string, family netfilter.Family) ([]*netfilter.Table, error) {
-	if mode == "nftables" {
-		d, err := nfttext.Parse(name, text)
-		return d.Tables, err
-	}
-	d, err := iptsave.Parse(name, text, iptsave.Options{Family: family})
-	return d.Tables, err
+// written is a text with the program that its rules are for.
+func written(program, name, text string) detect.Text {
+	return detect.Text{Name: name, Text: "# " + program + "\n" + text}
 }
 
 // onPaper is the cluster with the rules that the kernel lists in each of its nodes.
 func (c *cluster) onPaper(b portolan) *offline {
 	c.t.Helper()
-	return newOffline(c.t, c.scenario, b.mode, func(_ *offline, n *paperNode, _ []string) (out []*netfilter.Table, err error) {
+	return newOffline(c.t, c.scenario, b.mode, func(_ *offline, n *paperNode, _ []string) (out []detect.Text, err error) {
 		node := c.Node(n.spec.Name)
-		for family, words := range map[netfilter.Family][2]string{netfilter.IPv4: {"ip", "iptables-save"}, netfilter.IPv6: {"ip6", "ip6tables-save"}} {
+		for family, program := range map[string]string{"ip": "iptables", "ip6": "ip6tables"} {
 			var text string
 			if b.mode == "nftables" {
-				text, err = listTable(c.t.Context(), node, words[0])
+				text, err = listTable(c.t.Context(), node, family)
 			} else {
-				text, err = save(c.t.Context(), node, b.variant, words[1])
+				text, err = save(c.t.Context(), node, b.variant, program+"-save")
 			}
 			if err != nil {
 				return nil, err
 			}
-			tables, err := parseRules(b.mode, "rules of "+n.spec.Name, text, family)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, tables...)
+			out = append(out, written(program, "rules of "+n.spec.Name, text))
 		}
 		return out, nil
 	})

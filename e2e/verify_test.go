@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"portolan/netfilter"
+	"portolan/netfilter/detect"
 	"portolan/verify"
 )
 
@@ -13,10 +13,10 @@ func TestVerifyPlans(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
 	for _, s := range append(readScenarios(t), cellScenario()) {
-		for _, mode := range paperModes {
+		for _, mode := range cellModes {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]*netfilter.Table, error) {
+				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]detect.Text, error) {
 					return o.plan(t, n, program, args)
 				})
 				did.add("verify", count{scenarios: 1, flows: o.verify(t)})

@@ -18,6 +18,8 @@ import (
 
 	"portolan/lab"
 	"portolan/netfilter"
+	"portolan/netfilter/iptsave"
+	"portolan/netfilter/nfttext"
 	"portolan/trace"
 	"portolan/verify"
 )
@@ -374,4 +376,14 @@ func (k *mutated) uneven(f verify.Finding) []string {
 		}
 	}
 	return nil
+}
+
+// parseRules reads a listing of a mode.
+func parseRules(mode, name, text string, family netfilter.Family) ([]*netfilter.Table, error) {
+	if mode == "nftables" {
+		d, err := nfttext.Parse(name, text)
+		return d.Tables, err
+	}
+	d, err := iptsave.Parse(name, text, iptsave.Options{Family: family})
+	return d.Tables, err
 }

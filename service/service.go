@@ -98,6 +98,9 @@ type Service struct {
 	AffinityTimeout time.Duration
 	// Algorithm is how new connections are spread over endpoints.
 	Algorithm Algorithm
+	// Scheduler balances in ipvs mode, by the kernel's name; empty for the one of the
+	// configuration. Other modes do not read it.
+	Scheduler string
 	// SlowStart is how long a fresh endpoint takes to its full share; 0 for no time.
 	SlowStart time.Duration
 	// RejectNoLocal refuses connections that find no endpoint on this node while
@@ -131,11 +134,14 @@ type Port struct {
 // served as if it were not there.
 type Complaint struct {
 	Option string // the annotation
-	Value  string // as it is written
+	Value  string // as it is written; empty where the value is not what is wrong
 	Reason string // what is wrong, and what would be right
 }
 
 func (c Complaint) String() string {
+	if c.Value == "" {
+		return fmt.Sprintf("annotation %s is not followed: %s", c.Option, c.Reason)
+	}
 	return fmt.Sprintf("annotation %s: %q is not followed: %s", c.Option, c.Value, c.Reason)
 }
 

@@ -18,14 +18,14 @@ import (
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, bind: map[netip.Addr]dataplane.Key{}}
-	if err := u.sort(p); err != nil {
+	u, err := b.update(p)
+	if err != nil {
 		return err
 	}
 	return errors.Join(u.write(ctx), b.drain(ctx))
 }
 
-// update is one Apply, taken apart.
+// update is one plan, taken apart.
 type update struct {
 	b       *Backend
 	sets    []dataplane.Change // at most one
@@ -44,7 +44,9 @@ type entryChange struct {
 	entry ipset.Entry
 }
 
-func (u *update) sort(p dataplane.Plan) error {
+// update takes a plan apart.
+func (b *Backend) update(p dataplane.Plan) (*update, error) {
+	u := &update{b: b, bind: map[netip.Addr]dataplane.Key{}}
 	for _, c := range p.Changes {
 		var err error
 		name, isSet := strings.CutPrefix(c.Container, setPrefix)
@@ -63,10 +65,10 @@ func (u *update) sort(p dataplane.Plan) error {
 			u.rules = append(u.rules, c)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return u, nil
 }
 
 func (u *update) sortAddresses(c dataplane.Change) error {

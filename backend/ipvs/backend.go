@@ -18,7 +18,7 @@ import (
 const DeviceName = "kube-ipvs0"
 
 // DefaultScheduler balances in turn; it is kube-proxy's default.
-const DefaultScheduler = "rr"
+const DefaultScheduler = inTurn
 
 // Options say what one family's Backend writes.
 type Options struct {

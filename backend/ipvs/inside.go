@@ -31,7 +31,7 @@ func (r *rendering) inside(pf service.PortFrontends, protocol ipvs.Protocol) {
 	to := netip.AddrPortFrom(pf.Frontends[0].Addr, pf.Frontends[0].Port)
 	if pf.Frontends[0].Route(service.FromPod).Policy != host.Policy {
 		to = netip.AddrPortFrom(to.Addr(), r.hiddenPort())
-		t := r.b.target(ipvs.ID{Protocol: protocol, Addr: to}, &pf.Frontends[0], host)
+		t := r.target(ipvs.ID{Protocol: protocol, Addr: to}, &pf.Frontends[0], host)
 		t.join(portolanInside)
 		r.server(t)
 	}

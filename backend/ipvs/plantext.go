@@ -2,7 +2,6 @@ package ipvs
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +15,8 @@ import (
 // behind a comment line each, in an order in which they can be run: of "ipset restore",
 // iptables-restore (ip6tables-restore), "ipvsadm -R" and "ip -batch -".
 func (b *Backend) PlanText(p dataplane.Plan) string {
-	u := update{b: b, bind: map[netip.Addr]dataplane.Key{}}
-	if err := u.sort(p); err != nil {
+	u, err := b.update(p)
+	if err != nil {
 		panic("ipvs: a plan of our own cannot be read: " + err.Error())
 	}
 	var out strings.Builder

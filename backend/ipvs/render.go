@@ -52,7 +52,7 @@ func (r *rendering) port(pf service.PortFrontends) {
 		if f.Kind == service.ClusterIP || !slices.Contains(r.node.NodePorts.Local, f.Addr) {
 			r.address(f.Addr)
 		}
-		t := r.b.target(ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(f.Addr, f.Port)}, f, f.Route(service.FromOutside))
+		t := r.target(ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(f.Addr, f.Port)}, f, f.Route(service.FromOutside))
 		r.joinSets(t, f, pf.Frontends)
 		r.server(t)
 		if f.Kind == service.ClusterIP && f.Route(service.FromOutside).Verdict == service.Forward {
@@ -71,27 +71,20 @@ func (r *rendering) port(pf service.PortFrontends) {
 	r.inside(pf, protocol)
 }
 
-// weightedSchedulers are what stands in for schedulers that pay no heed to weights,
-// where a Service has some.
-var weightedSchedulers = map[string]string{"rr": "wrr", "lc": "wlc"}
-
 // target is the virtual server of a frontend with the endpoints of a route. Where
 // packets are dropped there is none: IPVS refuses what it has no real server for.
-func (b *Backend) target(id ipvs.ID, f *service.Frontend, route service.Route) *target {
+func (r *rendering) target(id ipvs.ID, f *service.Frontend, route service.Route) *target {
 	t := &target{server: ipvs.Server{ID: id}}
 	switch route.Verdict {
 	case service.Drop:
 		t.join(portolanDrop)
 		return t
 	case service.Forward, service.Reject:
-		t.server.Scheduler = b.options.Scheduler
-		t.server.Persistence = f.Affinity
-		if b.options.Scheduler == "mh" {
-			t.server.Flags = ipvs.SchedulerPort // as kube-proxy does
-		}
 		ratios := service.Ratios(route.Endpoints)
-		if weighted, ok := weightedSchedulers[b.options.Scheduler]; ok && slices.ContainsFunc(ratios, func(n int) bool { return n != 1 }) {
-			t.server.Scheduler = weighted
+		t.server.Scheduler = r.b.scheduler(r.svc, slices.ContainsFunc(ratios, func(n int) bool { return n != 1 }))
+		t.server.Persistence = f.Affinity
+		if t.server.Scheduler == "mh" {
+			t.server.Flags = ipvs.SchedulerPort // as kube-proxy does
 		}
 		for i, e := range route.Endpoints {
 			t.reals = append(t.reals, ipvs.Real{Addr: e.Addr, Weight: uint32(ratios[i])})
@@ -154,7 +147,7 @@ func (r *rendering) nodePort(f *service.Frontend, protocol ipvs.Protocol) {
 	route := f.Route(service.FromOutside)
 	local := route.Policy == service.Local
 	for _, addr := range nodePortAddrs(r.node, r.b.options.Family) {
-		t := r.b.target(ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(addr, f.Port)}, f, route)
+		t := r.target(ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(addr, f.Port)}, f, route)
 		if protocol == ipvs.SCTP {
 			t.join(nodePortSCTP)
 			if local {

@@ -85,6 +85,9 @@ func (u *update) writeVirtual(gone bool, old, now *target) error {
 	case old.server != now.server:
 		err = k.SetServer(now.server)
 	}
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("this kernel lacks the scheduler %s (module ip_vs_%[1]s): %w", now.server.Scheduler, err)
+	}
 	if err != nil {
 		return err
 	}

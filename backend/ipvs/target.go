@@ -110,7 +110,10 @@ func realText(r ipvs.Real) string {
 // parseTarget reads what body writes.
 func (b *Backend) parseTarget(body string) (*target, error) {
 	t := &target{}
-	name, rest, _ := strings.Cut(body, ": ")
+	// An IPv6 address may end in "::", so the first ": " need not be the name's end.
+	address, rest, _ := strings.Cut(body, " ")
+	name, rest, _ := strings.Cut(rest, ": ")
+	name = address + " " + name
 	var err error
 	if t.server.ID, err = parseName(name); err != nil {
 		return nil, err

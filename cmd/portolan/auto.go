@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 
 	"portolan/backend/nftables"
 	"portolan/config"
-	"portolan/kernel/iptables"
 	"portolan/kernel/nft"
 )
 
@@ -18,8 +18,8 @@ func chooseMode(ctx context.Context) (config.Mode, string) {
 	if table := serviceTable(); table != "" {
 		return config.NFTables, "the nftables table " + table + " is there"
 	}
-	if where := serviceChains(ctx); where != "" {
-		return config.IPTables, "Service rules of iptables are there: " + where
+	if mode, where := serviceChains(ctx); where != "" {
+		return mode, fmt.Sprintf("Service rules of %s mode are there: %s", mode, where)
 	}
 	if err := probeTables(); err != nil {
 		return config.IPTables, fmt.Sprintf("no Service rules are there, and nftables mode cannot be used: %v", err)
@@ -43,28 +43,41 @@ func serviceTable() string {
 	return ""
 }
 
-// serviceChains names the iptables in which a Service proxy has rules.
-func serviceChains(ctx context.Context) string {
+// serviceChains names the iptables in which a Service proxy has rules, and the mode
+// that they are of; empty where none has.
+func serviceChains(ctx context.Context) (config.Mode, string) {
 	for _, f := range toolFamilies {
 		for _, tool := range installedTools(ctx, f.tool) {
-			if tool.Loaded("nat") && hasServices(ctx, tool) {
-				return fmt.Sprintf("%s, variant %s", f.model, tool.Variant)
+			if !tool.Loaded("nat") {
+				continue
+			}
+			if mode := modeOf(tool.Save(ctx, "nat")); mode != config.Auto {
+				return mode, fmt.Sprintf("%s, variant %s", f.model, tool.Variant)
 			}
 		}
 	}
-	return ""
+	return config.Auto, ""
 }
 
-func hasServices(ctx context.Context, tool *iptables.Tool) bool {
-	for line, err := range tool.Save(ctx, "nat") {
+// modeOf tells from a saved nat table which mode its Service rules are of; Auto when
+// there are none. ipvs mode has KUBE-NODE-PORT where iptables mode has KUBE-NODEPORTS;
+// where both are, those of ipvs mode were left behind.
+func modeOf(nat iter.Seq2[string, error]) config.Mode {
+	chains := map[string]bool{}
+	for line, err := range nat {
 		if err != nil || strings.HasPrefix(line, "-A ") {
-			return false // chains come before rules
+			break // chains come before rules
 		}
-		if strings.HasPrefix(line, ":KUBE-SERVICES ") {
-			return true
-		}
+		chain, _, _ := strings.Cut(strings.TrimPrefix(line, ":"), " ")
+		chains[chain] = true
 	}
-	return false
+	switch {
+	case !chains["KUBE-SERVICES"]:
+		return config.Auto
+	case chains["KUBE-NODE-PORT"] && !chains["KUBE-NODEPORTS"]:
+		return config.IPVS
+	}
+	return config.IPTables
 }
 
 // probeTables tells why nftables mode cannot be used.

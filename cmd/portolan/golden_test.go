@@ -83,7 +83,7 @@ func today002(rule string) string {
 	return rule
 }
 
-var proxyChain = regexp.MustCompile(`^-A (KUBE-(?:SERVICES|NODEPORTS|POSTROUTING|MARK-MASQ|(?:SVC|SVL|EXT|FW|SEP)-\S+)) (.*)$`)
+var proxyChain = regexp.MustCompile(`^-A (KUBE-(?:SERVICES|NODEPORTS|NODE-PORT|LOAD-BALANCER|POSTROUTING|MARK-MASQ|(?:SVC|SVL|EXT|FW|SEP)-\S+)) (.*)$`)
 
 // chainsOf returns the canonical rules of the proxy's nat chains.
 func chainsOf(t *testing.T, text string, today func(string) string) map[string][]string {
@@ -111,13 +111,16 @@ func chainsOf(t *testing.T, text string, today func(string) string) map[string][
 	return out
 }
 
-func planText(t *testing.T, manifests string) string {
+func planText(t *testing.T, manifests string, more ...string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
 	root := newRootCommand()
 	root.SetOut(&out)
 	root.SetErr(&stderr)
-	root.SetArgs([]string{"plan", "--manifests", manifests, "--cluster-cidr", "10.244.0.0/16", "--hostname-override", "ubuntu", "--ip-family", "ipv4"})
+	if more == nil {
+		more = []string{"--cluster-cidr", "10.244.0.0/16"}
+	}
+	root.SetArgs(append([]string{"plan", "--manifests", manifests, "--hostname-override", "ubuntu", "--ip-family", "ipv4"}, more...))
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		t.Fatalf("plan: %v\n%s", err, &stderr)
 	}

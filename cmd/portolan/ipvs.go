@@ -80,7 +80,8 @@ func ipvsOptions(c config.Config, f service.Family) ipvs.Options {
 	if scheduler == "" {
 		scheduler = ipvs.DefaultScheduler
 	}
-	return ipvs.Options{Family: f, MasqueradeBit: c.MasqueradeBit, RandomFully: true, Scheduler: scheduler, Exclude: c.IPVS.ExcludeCIDRs}
+	return ipvs.Options{Family: f, MasqueradeBit: c.MasqueradeBit, RandomFully: true, Scheduler: scheduler,
+		Exclude: c.IPVS.ExcludeCIDRs, DrainWithin: c.Options.IPVSDrainTimeout.Duration}
 }
 
 // setUpIPVS sets what ipvs mode asks of the kernel. It fails where Services would not

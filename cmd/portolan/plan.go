@@ -66,7 +66,10 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 			return err
 		}
 		settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
-		snapshot, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr())
+		if len(settings.NodeIPs) > 0 && *against == "" { // of a node that need not be this one
+			settings.NodePorts.Local = settings.NodeIPs
+		}
+		snapshot, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr())
 		if *against != "" {
 			err = planAgainst(cmd, *against, c, snapshot, families, *output)
 		} else {
@@ -111,8 +114,8 @@ func parseFamilies(text string) ([]service.Family, error) {
 }
 
 // loadManifests reads the files once; refused tells whether some document was.
-func loadManifests(ctx context.Context, paths []string, s kube.Settings, stderr io.Writer) (snapshot *service.Snapshot, refused bool) {
-	snapshot, problems := manifests.New(paths, kube.NewCluster(s)).Load(ctx)
+func loadManifests(ctx context.Context, c config.Config, s kube.Settings, stderr io.Writer) (snapshot *service.Snapshot, refused bool) {
+	snapshot, problems := manifests.New(c.Options.Manifests, kube.NewCluster(s)).Load(ctx)
 	for _, p := range problems {
 		if p.Warning {
 			fmt.Fprintln(stderr, "warning:", p)
@@ -121,8 +124,8 @@ func loadManifests(ctx context.Context, paths []string, s kube.Settings, stderr 
 		fmt.Fprintln(stderr, "error:", p)
 		refused = true
 	}
-	for _, c := range complaints(snapshot) {
-		fmt.Fprintln(stderr, "warning:", c)
+	for _, line := range complaints(snapshot, complaintsIn(c)) {
+		fmt.Fprintln(stderr, "warning:", line)
 	}
 	return snapshot, refused
 }

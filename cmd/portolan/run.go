@@ -77,7 +77,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 		loopback(s)
 	})
 	defer ramp.Stop()
-	complain := newComplaintLog(log, source.tell)
+	complain := newComplaintLog(complaintsIn(c), log, source.tell)
 	report.flows.join(work, log)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, families, log)

@@ -155,7 +155,7 @@ func clusterOf(cmd *cobra.Command, c config.Config, host *netfilter.Host, dump b
 		nodes = append(nodes, verify.Node{Name: p.Name, IPs: p.IPs, Pods: p.PodCIDRs})
 	}
 	if len(c.Options.Manifests) > 0 {
-		snapshot, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr())
+		snapshot, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr())
 		if refused {
 			return nil, nil, errors.New("verify: what was refused may be what a rule is for")
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"portolan/netfilter"
 	"portolan/netfilter/conntracklist"
@@ -68,8 +69,10 @@ func Host(o Options, texts ...Text) (*netfilter.Host, error) {
 	h := &netfilter.Host{Sysctls: map[string]string{}}
 	var errs []error
 	for _, t := range texts {
-		if err := add(h, o, t); err != nil {
-			errs = append(errs, err)
+		for _, part := range parts(t) {
+			if err := add(h, o, part); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	h.Warnings = append(h.Warnings, h.PreferIPTables()...)
@@ -77,6 +80,9 @@ func Host(o Options, texts ...Text) (*netfilter.Host, error) {
 }
 
 func add(h *netfilter.Host, o Options, t Text) error {
+	if strings.HasPrefix(t.Text, headAddresses+"\n") {
+		return addAddresses(h, t)
+	}
 	kind := KindOf(t.Text)
 	switch kind {
 	case Nothing:

@@ -96,6 +96,40 @@ func TestSeveralTextsMakeOneHost(t *testing.T) {
 	}
 }
 
+// TestPlanOfIPVSMode: what plan prints for both families is one host.
+func TestPlanOfIPVSMode(t *testing.T) {
+	plan := "# ipset restore\ncreate A hash:ip,port family inet maxelem 5\nadd A 10.96.0.1,tcp:80\n" +
+		"# iptables-restore\n*nat\n:KUBE-X - [0:0]\n-A KUBE-X -m set --match-set A dst,dst -j ACCEPT\nCOMMIT\n" +
+		"# ipvsadm -R\n-A -t 10.96.0.1:80 -s rr\n-a -t 10.96.0.1:80 -r 10.244.0.1:8080 -m -w 1\n" +
+		"# ip -batch -\nlink add kube-ipvs0 type dummy\naddress add 10.96.0.1/32 dev kube-ipvs0\n"
+	plan6 := "# ip6tables\n# ipset restore\ncreate A-6 hash:ip,port family inet6 maxelem 5\n" +
+		"# ip6tables-restore\n*nat\n:KUBE-X - [0:0]\n-A KUBE-X -j ACCEPT\nCOMMIT\n" +
+		"# ipvsadm -R\n-A -t [fd00::1]:80 -s rr\n" +
+		"# ip -batch -\nlink add kube-ipvs0 type dummy\naddress add fd00::1/128 dev kube-ipvs0\n"
+	h, err := Host(Options{}, Text{"plan", plan + plan6}, Text{"host", "interfaces: [{name: eth0, addresses: [192.0.2.1/24]}]\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	families := map[netfilter.Family]int{}
+	for _, table := range h.Tables {
+		families[table.Family]++
+	}
+	if len(h.Tables) != 2 || families[netfilter.IPv6] != 1 || len(h.Sets) != 2 || len(h.Servers) != 2 || len(h.Interfaces) != 2 || len(h.Warnings) > 0 {
+		t.Errorf("%+v", h)
+	}
+	if dummy := h.Interfaces[0]; dummy.Name != "kube-ipvs0" || dummy.Kind != "dummy" || len(dummy.Addresses) != 2 {
+		t.Errorf("%+v", dummy)
+	}
+	for text, want := range map[string]string{
+		plan[:len(plan)-len("kube-ipvs0\n")]: `detect: plan after line 11:3: "address add 10.96.0.1/32 dev " is no link or address of a plan`,
+		plan + "address add x dev y\n":       `detect: plan after line 11:4: netip.ParsePrefix("x"): no '/'`,
+	} {
+		if _, err := Host(Options{}, Text{"plan", text}); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestHostErrors(t *testing.T) {
 	nat := "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j ACCEPT\nCOMMIT\n"
 	for want, texts := range map[string][]Text{
@@ -116,6 +150,7 @@ func FuzzHost(f *testing.F) {
 	for _, n := range files {
 		if b, err := os.ReadFile(n); err == nil {
 			f.Add(string(b))
+			f.Add("# ipset restore\n# ip -batch -\nlink add x type dummy\naddress add 10.0.0.1/32 dev x\n" + string(b[:min(len(b), 200)]))
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {

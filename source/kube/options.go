@@ -21,6 +21,7 @@ const OptionPrefix = "portolan.io/"
 // The options, by annotation; docs/annotations.md describes them.
 var options = map[string]func(*service.Service, *weights, string) error{
 	OptionPrefix + "algorithm":          setAlgorithm,
+	OptionPrefix + "ipvs-scheduler":     setScheduler,
 	OptionPrefix + "weights":            func(_ *service.Service, w *weights, value string) (err error) { *w, err = parseWeights(value); return },
 	OptionPrefix + "slow-start":         setSlowStart,
 	OptionPrefix + "no-local-endpoints": setNoLocalEndpoints,
@@ -55,6 +56,17 @@ func setAlgorithm(out *service.Service, _ *weights, value string) error {
 		}
 	}
 	return fmt.Errorf("must be %s or %s", service.Random, service.RoundRobin)
+}
+
+// schedulers are those that Linux has, by its names.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh", "twos"}
+
+func setScheduler(out *service.Service, _ *weights, value string) error {
+	if !slices.Contains(schedulers, value) {
+		return fmt.Errorf("must be one of %s", strings.Join(schedulers, ", "))
+	}
+	out.Scheduler = value
+	return nil
 }
 
 // The bounds of slow-start. A step, a tenth of it, is a write for each Service that

@@ -23,8 +23,8 @@ func optioned(pairs ...string) *v1.Service {
 }
 
 func TestOptions(t *testing.T) {
-	got := Convert(optioned("portolan.io/algorithm", "round-robin", "portolan.io/slow-start", " 30s ", "portolan.io/no-local-endpoints", "reject"), nil)
-	if got.Algorithm != service.RoundRobin || got.SlowStart != 30*time.Second || !got.RejectNoLocal || got.Complaints != nil {
+	got := Convert(optioned("portolan.io/algorithm", "round-robin", "portolan.io/slow-start", " 30s ", "portolan.io/no-local-endpoints", "reject", "portolan.io/ipvs-scheduler", "mh"), nil)
+	if got.Scheduler != "mh" || got.Algorithm != service.RoundRobin || got.SlowStart != 30*time.Second || !got.RejectNoLocal || got.Complaints != nil {
 		t.Errorf("%+v", got)
 	}
 	got = Convert(optioned("portolan.io/algorithm", "random", "portolan.io/no-local-endpoints", "drop"), nil)
@@ -38,10 +38,12 @@ func TestComplaints(t *testing.T) {
 	for pair, want := range map[string]string{
 		"algorithm=least-connection": "must be random or round-robin",
 		"algorithm=":                 "must be random or round-robin",
+		"ipvs-scheduler=":            "must be one of rr, wrr,",
+		"ipvs-scheduler=RR":          "must be one of rr, wrr,",
 		"slow-start=30":              "a duration from 1s to 1h0m0s",
 		"slow-start=10ms":            "a duration from 1s to 1h0m0s",
 		"no-local-endpoints=no":      "must be reject or drop",
-		"weight=3":                   "it is not known; portolan.io/algorithm, portolan.io/no-local-endpoints, portolan.io/slow-start, portolan.io/weights are",
+		"weight=3":                   "it is not known; portolan.io/algorithm, portolan.io/ipvs-scheduler, portolan.io/no-local-endpoints, portolan.io/slow-start, portolan.io/weights are",
 		"weights=":                   `"" is not SELECTOR=WEIGHT`,
 		"weights=10.0.0.1":           `"10.0.0.1" is not SELECTOR=WEIGHT`,
 		"weights=10.0.0.1=1,":        `"" is not SELECTOR=WEIGHT`,

@@ -19,6 +19,7 @@ var (
 	cellProtos   = []string{"tcp", "udp"}
 	cellFamilies = []string{"ipv4", "ipv6"}
 	cellModes    = []string{"iptables", "nftables", "ipvs"}
+	paperModes   = []string{"iptables", "nftables", "ipvs"} // whose plan can be traced
 )
 
 // cellStates are the states of endpoints in the order of README.md.

@@ -26,7 +26,7 @@ import (
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
-	for _, mode := range cellModes {
+	for _, mode := range paperModes {
 		for _, s := range readScenarios(t) {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()

@@ -56,6 +56,9 @@ func (o *offline) start(f flow) (packet trace.Flow, node string) {
 		packet.Local = true
 		if !packet.Src.IsValid() {
 			packet.Src = n.source(packet.Dst)
+			if dummy := n.trace.Host().Interface("kube-ipvs0"); dummy != nil && dummy.Has(packet.Dst) {
+				packet.Src = packet.Dst // as the kernel does with addresses of its own
+			}
 		}
 		return packet, f.from
 	}
@@ -164,6 +167,9 @@ func (o *offline) decided(f flow, packet trace.Flow, shares map[arrival]*big.Rat
 		class = service.FromPod
 	}
 	route := fe.Route(class)
+	if o.mode == "ipvs" && class == service.FromHost && fe.Kind == service.ClusterIP {
+		route.Masquerade = true // the address is the node's own, and its source with it
+	}
 	if limited := len(fe.SourceRanges) > 0; limited && route.Verdict == service.Forward &&
 		!slices.ContainsFunc(fe.SourceRanges, func(p netip.Prefix) bool { return p.Contains(packet.Src) }) {
 		route.Verdict = service.Drop

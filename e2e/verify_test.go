@@ -13,7 +13,7 @@ func TestVerifyPlans(t *testing.T) {
 	t.Parallel()
 	program := offlineBinary(t)
 	for _, s := range append(readScenarios(t), cellScenario()) {
-		for _, mode := range cellModes {
+		for _, mode := range paperModes {
 			t.Run(mode+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
 				o := newOffline(t, s, mode, func(o *offline, n *paperNode, args []string) ([]detect.Text, error) {

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -101,10 +102,19 @@ func (s *Set) Contains(k SetKey) bool {
 	return found && !no
 }
 
-func (m SetMember) holds(k SetKey) bool {
+// Lacks tells that no member has the values, whatever the one of dimension open is.
+func (s *Set) Lacks(k SetKey, open int) bool {
+	return !slices.ContainsFunc(s.Members, func(m SetMember) bool { return m.holdsBut(open, k) })
+}
+
+func (m SetMember) holds(k SetKey) bool { return m.holdsBut(-1, k) }
+
+// holdsBut is holds for all dimensions but one.
+func (m SetMember) holdsBut(open int, k SetKey) bool {
 	for i, p := range m.Parts {
 		v := k[i]
 		switch {
+		case i == open:
 		case p.Addrs.First.IsValid():
 			if !p.Addrs.Contains(v.Addr) || v.Addr.Is4() != p.Addrs.First.Is4() {
 				return false

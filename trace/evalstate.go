@@ -164,12 +164,22 @@ func (r *run) inSet(s *netfilter.Set, sides []netfilter.Side, depth int) value {
 	if len(sides) < len(dims) || len(dims) > len(k) {
 		return unsure("the rule gives set " + s.Name + " fewer directions than its type has")
 	}
+	doubt, open := "", -1
 	for i, d := range dims {
-		v, doubt := r.setValue(s, d, sides[i])
-		if doubt != "" {
+		v, why := r.setValue(s, d, sides[i])
+		if why != "" && doubt != "" {
 			return unsure(doubt)
 		}
+		if why != "" {
+			doubt, open = why, i
+		}
 		k[i] = v
+	}
+	if doubt != "" && s.Lacks(k, open) {
+		return value{}
+	}
+	if doubt != "" {
+		return unsure(doubt)
 	}
 	if s.Type == "bitmap:port" && r.pkt.proto != netfilter.TCP && r.pkt.proto != netfilter.UDP {
 		return value{}

@@ -172,7 +172,7 @@ func (r *run) attach(real *netfilter.RealServer) {
 		r.assumed.add(name + " was not given: taken for the kernel's default, 0")
 	}
 	r.ct.ipvs = true
-	if r.ct.orig.Dst != r.pkt.dst { // not tracked
+	if r.ct.state&(netfilter.StateNew|netfilter.StateEstablished|netfilter.StateRelated) == 0 { // not tracked
 		r.ct.orig = netfilter.Tuple{Src: r.pkt.src, Dst: r.pkt.dst, SrcPort: r.pkt.sport, DstPort: r.pkt.dport}
 	}
 	r.ct.dnat, r.ct.dnatSet = true, true

@@ -96,3 +96,25 @@ func TestTraceNext(t *testing.T) {
 		}
 	}
 }
+
+// What iptables has translated to the address of a virtual server goes on to a real
+// one, and its answer comes from the address that the client called.
+func TestIPVSBehindDNAT(t *testing.T) {
+	h := hostOf(t, detect.Options{}, ipvsHost, "-A -t 10.96.0.10:80 -s rr\n-a -t 10.96.0.10:80 -r 10.244.0.4:8080 -m\n",
+		"*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 198.51.100.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.96.0.10:80\nCOMMIT\n")
+	o := trace.New(h, trace.Options{Reply: true}).Trace(flow(t, "10.244.0.9 198.51.100.1:80 in=cni0")).Outcomes[0]
+	if r := o.Reply; dst(o) != "10.244.0.4:8080" || r == nil || r.Src.String() != "198.51.100.1" || r.SrcPort != 80 {
+		t.Errorf("%s, reply %+v", dst(o), r)
+	}
+}
+
+// A port that is not known matters only where a member has the address.
+func TestSetWithoutThePort(t *testing.T) {
+	h := hostOf(t, detect.Options{}, ipvsHost, "create A hash:ip,port family inet\nadd A 198.51.100.1,tcp:80\n",
+		"*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -m set --match-set A dst,dst -j DROP\nCOMMIT\n")
+	for text, certain := range map[string]bool{"192.0.2.9 10.244.0.4 in=eth0": true, "10.244.0.4 198.51.100.1 in=cni0": false} {
+		if got := trace.New(h, trace.Options{}).Trace(flow(t, text)).Outcomes[0]; got.Certain != certain {
+			t.Errorf("%s: certain %t: %s", text, got.Certain, got.Reason)
+		}
+	}
+}

@@ -16,6 +16,9 @@ func (w *world) asIPVS(pf service.PortFrontends, c call) call {
 	if c.want.closed && c.client.class == service.FromHost {
 		c.want = expectation{Route: fe.Route(service.FromHost)}
 	}
+	if fe.Kind == service.ClusterIP && c.client.class == service.FromHost {
+		c.want.Masquerade = true // the address is the node's own, and its source with it
+	}
 	outside := fe.Route(service.FromOutside)
 	held := outside.Policy == service.Local
 	if c.want.closed || !held || c.want.Verdict == service.Reject {
@@ -32,6 +35,6 @@ func (w *world) asIPVS(pf service.PortFrontends, c call) call {
 		return c
 	}
 	node := w.in.Services.Node
-	c.want.Masquerade = node.MasqueradeAll || c.client.class != service.FromPod && node.Detector.Detects(service.FamilyOf(c.target.to.Addr()))
+	c.want.Masquerade = node.MasqueradeAll || c.client.class == service.FromHost || c.client.class != service.FromPod && node.Detector.Detects(service.FamilyOf(c.target.to.Addr()))
 	return c
 }

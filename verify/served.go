@@ -55,11 +55,23 @@ func (w *world) findServed() (out []served) {
 		}
 	}
 	for i := range w.host.Servers {
-		if s := &w.host.Servers[i]; s.Mark == 0 {
+		if s := &w.host.Servers[i]; s.Mark == 0 && !w.hidden(s) {
 			out = append(out, served{addr: s.Addr, port: s.Port, proto: s.Proto, where: "ipvs"})
 		}
 	}
 	return out
+}
+
+// hidden tells whether only rules of Portolan lead to a virtual server: it has the
+// endpoints for clients that a policy does not hold to this node.
+func (w *world) hidden(s *netfilter.VirtualServer) bool {
+	for _, name := range []string{"KUBE-PORTOLAN-INSIDE", "KUBE-6-PORTOLAN-INSIDE"} {
+		set := w.host.Set(name)
+		if set != nil && set.Contains(netfilter.SetKey{{Addr: s.Addr}, {Port: s.Port, Proto: s.Proto}}) {
+			return true
+		}
+	}
+	return false
 }
 
 // findProxies lists the sets of Service rules: those that serve most first, of

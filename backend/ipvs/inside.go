@@ -39,7 +39,7 @@ func (r *rendering) inside(pf service.PortFrontends, protocol ipvs.Protocol) {
 	if external[0].Route(service.FromPod).Policy == host.Policy {
 		pods = detector(r.node, r.b.options.Family)
 	}
-	r.objects = append(r.objects, r.b.insideRules(pods)...)
+	led := false
 	for i := range external {
 		f := &external[i]
 		addrs := []netip.Addr{f.Addr}
@@ -48,7 +48,11 @@ func (r *rendering) inside(pf service.PortFrontends, protocol ipvs.Protocol) {
 		}
 		for _, a := range addrs {
 			r.redirect(pf.Name.String(), ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(a, f.Port)}, to, pods)
+			led = true
 		}
+	}
+	if led { // a NodePort may answer on loopback alone
+		r.objects = append(r.objects, r.b.insideRules(pods)...)
 	}
 }
 

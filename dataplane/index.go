@@ -24,11 +24,13 @@ type index struct {
 	keys map[uint64]asked
 }
 
-// asked is about the wanted parts: how many have a key, and the one of the owner
-// with precedence, nil when that is not known.
+// asked is about the wanted parts: how many have a key, and one of these. All ask for
+// what that one does; it is nil when this is not known. It is any of them and not the
+// one with precedence: of the many that share a chain, that one may be the next to
+// change, again and again where Services change in the order of their age.
 type asked struct {
-	first *holding
-	n     int32
+	some *holding
+	n    int32
 }
 
 func newIndex(c *container) *index {
@@ -74,8 +76,8 @@ func (x *index) gone(k Key, old *holding) {
 	h := x.hash(k)
 	e := x.keys[h]
 	e.n--
-	if e.first == old {
-		e.first = nil
+	if e.some == old {
+		e.some = nil
 	}
 	if e.n == 0 {
 		delete(x.keys, h)
@@ -88,9 +90,11 @@ func (x *index) come(o Object, now *holding) (contends bool) {
 	h := x.hash(o.Key)
 	e := x.keys[h]
 	e.n++
-	contends = e.n > 1 && (e.first == nil || e.first.bodyOf(o.Key) != o.Body)
-	if e.n == 1 || (e.first != nil && now.owner.Compare(e.first.owner) < 0) {
-		e.first = now
+	switch {
+	case e.n == 1:
+		e.some = now
+	case e.some == nil || e.some.bodyOf(o.Key) != o.Body:
+		e.some, contends = nil, true
 	}
 	x.keys[h] = e
 	return contends
@@ -101,14 +105,10 @@ func (x *index) stay(was, is Object, old, now *holding) (contends bool) {
 	e := x.keys[h]
 	contends = e.n > 1 && (was.Body != is.Body || old.owner.Compare(now.owner) != 0)
 	switch {
-	case e.n == 1:
-		e.first = now
-	case e.first == old && old.owner.Compare(now.owner) >= 0:
-		e.first = now
-	case e.first == old:
-		e.first = nil // younger than it was
-	case e.first != nil && now.owner.Compare(e.first.owner) < 0:
-		e.first = now
+	case e.n == 1, e.some == old && was.Body == is.Body:
+		e.some = now
+	case e.some == old, e.some != nil && e.some.bodyOf(is.Key) != is.Body:
+		e.some = nil
 	}
 	x.keys[h] = e
 	return contends
@@ -196,7 +196,7 @@ func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, diffe
 		if old.object != nil && now.object != nil && old.object.Body == now.object.Body && *old.owner == *now.owner {
 			continue
 		}
-		if stays, there := c.stable(k, changed); there {
+		if stays, there := c.stable(k, changed, old, now); there {
 			old, now = better(old, stays), better(now, stays)
 		}
 		ch.note(old.object, now.object)
@@ -252,32 +252,55 @@ func better(a, b claim) claim {
 }
 
 // stable finds the best claim of a key among the owners that did not change; of
-// those that did, so many ask for it.
-func (c *container) stable(k Key, changed int) (claim, bool) {
-	e := c.index.keys[c.index.hash(k)]
+// those that did, so many ask for it, the best of them for old before and now after.
+// Where all ask for the same, any claim is as good as the best.
+func (c *container) stable(k Key, changed int, old, now claim) (claim, bool) {
+	h := c.index.hash(k)
+	e := c.index.keys[h]
 	if int(e.n) <= changed {
 		return claim{}, false
 	}
-	if e.first != nil {
-		name := e.first.owner.Name
+	if e.some != nil {
+		name := e.some.owner.Name
 		if _, changes := c.before.get(name); !changes {
 			if p, ok := c.parts.get(name); ok {
-				if o := p.find(k); o != nil {
+				if o := p.find(k); o != nil && old.nothingElse(o.Body) && now.nothingElse(o.Body) {
 					return claim{o, &p.of.owner}, true
 				}
 			}
 		}
 	}
-	var best claim
+	best, some := c.search(k)
+	if e.some = some; some != nil || best.object != nil {
+		c.index.keys[h] = e
+	}
+	return best, best.object != nil
+}
+
+// nothingElse tells whether it is no claim to anything but body.
+func (c claim) nothingElse(body string) bool { return c.object == nil || c.object.Body == body }
+
+// search looks at all parts for the best claim of a key among the owners that did not
+// change, and for one of these with which all who ask for the key now agree.
+func (c *container) search(k Key) (best claim, some *holding) {
+	agreed := true
+	body := ""
+	seen := false
 	c.parts.each(func(owner string, p part) {
-		if _, changes := c.before.get(owner); changes {
+		o := p.find(k)
+		if o == nil {
 			return
 		}
-		if o := p.find(k); o != nil {
-			best = better(best, claim{o, &p.of.owner})
+		agreed = agreed && (!seen || body == o.Body)
+		body, seen = o.Body, true
+		if _, changes := c.before.get(owner); !changes {
+			best, some = better(best, claim{o, &p.of.owner}), p.of
 		}
 	})
-	return best, best.object != nil
+	if !agreed {
+		some = nil
+	}
+	return best, some
 }
 
 func (p part) find(k Key) *Object {

@@ -1,6 +1,10 @@
 package dataplane
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+	"time"
+)
 
 // TestIndexed: with an index in every container all is as without.
 func TestIndexed(t *testing.T) {
@@ -44,5 +48,45 @@ func TestPrepare(t *testing.T) {
 	}
 	if a, b := plain.Plan().String(), prepared.Plan().String(); a != b || a == "" {
 		t.Errorf("without:\n%s\nwith:\n%s", a, b)
+	}
+}
+
+// TestSharedKeyIsKnown: that many ask for one key, and the oldest of them leave one
+// after the other, does not have all that stay be asked every time.
+func TestSharedKeyIsKnown(t *testing.T) {
+	owner := func(i int) Owner { return Owner{Name: string(rune('A' + i)), Since: time.Unix(int64(i), 0)} }
+	shared := Object{Key: Key{Container: "chain", Name: ""}, Body: "counter drop"}
+	own := func(i, version int) Object {
+		name := owner(i).Name
+		return Object{Key: Key{Container: "elements", Rank: Keyed, Name: name}, Body: fmt.Sprint(name, " : ", version)}
+	}
+	n := 3 * indexFrom
+	s := NewSync(&Fake{})
+	for i := range n {
+		s.Set(owner(i), []Object{shared, own(i, 0)})
+	}
+	if _, err := s.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Prepare()
+	searches := 0
+	for i := range n / 2 {
+		s.Set(owner(i), []Object{own(i, 1)})
+		x := s.want.containers["chain"].index
+		if x.keys[x.hash(shared.Key)].some == nil {
+			searches++
+		}
+		if p := s.Plan(); len(p.Changes) != 1 || p.Changes[0].Container != "elements" {
+			t.Fatalf("after %d have left:\n%s", i+1, p)
+		}
+		if e := x.keys[x.hash(shared.Key)]; e.some == nil || int(e.n) != n-i-1 {
+			t.Fatalf("after %d have left: %+v", i+1, e)
+		}
+		if _, err := s.Apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if searches > n/4 {
+		t.Errorf("%d searches", searches) // a few, of those that happened to be known
 	}
 }

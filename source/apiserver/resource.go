@@ -26,7 +26,7 @@ type resource struct {
 	labels, fields string // selectors
 	object         runtime.Object
 	list           func() runtime.Object
-	trim           func(runtime.Object)
+	trim           func(runtime.Object) // nil where the store keeps another form
 	// without says what is different where the API server does not have the
 	// resource, or does not allow it; empty where the proxy cannot do without.
 	without string
@@ -39,18 +39,15 @@ func (c *Client) services() resource {
 		fields: fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String(),
 		object: &v1.Service{},
 		list:   func() runtime.Object { return &v1.ServiceList{} },
-		trim:   func(o runtime.Object) { trimService(o.(*v1.Service)) },
 	}
 }
 
 func (c *Client) endpointSlices() resource {
-	names := names{}
 	return resource{
 		client: c.discovery, group: discovery.GroupName, name: "endpointslices",
 		labels: "!" + v1.IsHeadlessService,
 		object: &discovery.EndpointSlice{},
 		list:   func() runtime.Object { return &discovery.EndpointSliceList{} },
-		trim:   func(o runtime.Object) { trimSlice(o.(*discovery.EndpointSlice), names) },
 	}
 }
 
@@ -89,7 +86,7 @@ func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatc
 				err = truthful(list)
 			}
 			report("list", err)
-			if err == nil {
+			if err == nil && r.trim != nil {
 				r.trimList(list)
 			}
 			return list, err
@@ -109,7 +106,7 @@ func (r resource) listWatch(report func(verb string, err error)) *cache.ListWatc
 						report("event", err)
 						return watch.Event{Type: watch.Error, Object: &err.ErrStatus}, true
 					}
-					if e.Type != watch.Bookmark {
+					if e.Type != watch.Bookmark && r.trim != nil {
 						r.trim(e.Object)
 					}
 					report("event", nil)
@@ -133,14 +130,6 @@ func truthful(list runtime.Object) error {
 
 func (r resource) trimList(list runtime.Object) {
 	switch list := list.(type) {
-	case *v1.ServiceList:
-		for i := range list.Items {
-			r.trim(&list.Items[i])
-		}
-	case *discovery.EndpointSliceList:
-		for i := range list.Items {
-			r.trim(&list.Items[i])
-		}
 	case *networking.ServiceCIDRList:
 		for i := range list.Items {
 			r.trim(&list.Items[i])

@@ -7,7 +7,8 @@
 // where it was, a version that the server has forgotten is followed by a new list,
 // and an API server that is gone is asked again and again.
 //
-// The objects are kept once, trimmed of what no proxy reads, in the kube.Cluster.
+// The objects are kept once, in the form of kube.Cluster and without what no proxy
+// reads; they come into it one by one, as the API server streams them.
 package apiserver
 
 import (
@@ -66,11 +67,11 @@ type Source struct {
 
 	mu       sync.Mutex // of what follows, and of the stores
 	cluster  *kube.Cluster
-	services *store[*v1.Service]
-	slices   *store[*discovery.EndpointSlice]
-	cidrs    *store[*networking.ServiceCIDR]
+	services *store[*v1.Service, *kube.Service]
+	slices   *store[*discovery.EndpointSlice, *kube.Slice]
+	cidrs    *store[*networking.ServiceCIDR, *networking.ServiceCIDR]
 	noCIDRs  bool // the API server said that there are none to be had
-	node     *store[*v1.Node]
+	node     *store[*v1.Node, *v1.Node]
 	own      *v1.Node // as it was last, also when it is gone
 }
 
@@ -85,18 +86,18 @@ type followed struct {
 // then on.
 func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), notes: make(chan Note, notesWaiting), cluster: cluster}
-	s.services = newStore(s,
-		func(_ kept, svc *v1.Service) { cluster.PutService(svc) },
+	s.services = newStore(s, kube.NewService,
+		func(_ kept, svc *kube.Service) { cluster.PutService(svc) },
 		func(name service.Name, _ kept) { cluster.DeleteService(name) },
 		s.listed("services"))
-	s.slices = newStore(s, s.putSlice,
+	s.slices = newStore(s, kube.NewSlice, s.putSlice,
 		func(name service.Name, last kept) { cluster.DeleteSlice(last.owner, name.Name) },
 		s.listed("endpointslices"))
-	s.cidrs = newStore(s,
+	s.cidrs = newStore(s, unchanged,
 		func(_ kept, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
 		func(name service.Name, _ kept) { cluster.DeleteServiceCIDR(name.Name) },
 		s.listed("servicecidrs"))
-	s.node = newStore(s, s.putNode, s.removeNode, s.nodeListed)
+	s.node = newStore(s, unchanged, s.putNode, s.removeNode, s.nodeListed)
 	for _, f := range []followed{
 		{resource: client.services(), to: s.services},
 		{resource: client.endpointSlices(), to: s.slices},
@@ -108,6 +109,9 @@ func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 	}
 	return s
 }
+
+// unchanged is the form of what is kept as it is, trimmed.
+func unchanged[T any](o T) T { return o }
 
 // change does something to the cluster, and has it looked at.
 func (s *Source) change(do func() error) error {
@@ -128,9 +132,9 @@ func (s *Source) listed(name string) func(bool, int) {
 }
 
 // putSlice: a slice that changed the Service it names no longer serves the old one.
-func (s *Source) putSlice(old kept, slice *discovery.EndpointSlice) {
-	if old.owner != kube.OwnerOf(slice) {
-		s.cluster.DeleteSlice(old.owner, slice.Name)
+func (s *Source) putSlice(old kept, slice *kube.Slice) {
+	if old.owner != slice.Owner() {
+		s.cluster.DeleteSlice(old.owner, slice.Name())
 	}
 	s.cluster.PutSlice(slice)
 }

@@ -3,9 +3,9 @@ package apiserver
 import (
 	"fmt"
 
-	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"portolan/service"
 	"portolan/source/kube"
@@ -25,11 +25,21 @@ type kept struct {
 	owner service.Name
 }
 
+// item is an object from when the API server told it until it has its place: in the
+// form in which it is kept, since a list is in memory as a whole until it is
+// complete, and the API's form of it is several times as large.
+type item[F any] struct {
+	name service.Name
+	kept kept
+	form F
+}
+
 // store is where a reflector puts what it hears of one resource. It remembers which
 // objects there are, to notice after an outage which have gone.
-type store[T object] struct {
+type store[T object, F any] struct {
 	source *Source
-	put    func(old kept, now T) // old is the zero value for a new object
+	form   func(T) F
+	put    func(old kept, now F) // old is the zero value for a new object
 	remove func(service.Name, kept)
 	synced func(first bool, count int) // after each full list
 
@@ -37,37 +47,75 @@ type store[T object] struct {
 	full  bool // a full list has been seen
 }
 
-func newStore[T object](s *Source, put func(old kept, now T), remove func(service.Name, kept), synced func(bool, int)) *store[T] {
-	return &store[T]{source: s, put: put, remove: remove, synced: synced, known: map[service.Name]kept{}}
+func newStore[T object, F any](s *Source, form func(T) F, put func(old kept, now F), remove func(service.Name, kept), synced func(bool, int)) *store[T, F] {
+	return &store[T, F]{source: s, form: form, put: put, remove: remove, synced: synced, known: map[service.Name]kept{}}
 }
 
 func nameIn(o metav1.Object) service.Name {
 	return service.Name{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
+// Transformer has the reflector collect a list in the form in which it is kept.
+func (s *store[T, F]) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) { return s.reduce(o) }
+}
+
+// reduce brings an object into the form in which it is kept, unless it is in that
+// already.
+func (s *store[T, F]) reduce(o any) (item[F], error) {
+	switch o := o.(type) {
+	case item[F]:
+		return o, nil
+	case T:
+		out := item[F]{nameIn(o), kept{uid: o.GetUID(), version: o.GetResourceVersion()}, s.form(o)}
+		if slice, is := any(out.form).(*kube.Slice); is {
+			out.kept.owner = slice.Owner()
+		}
+		return out, nil
+	}
+	var want T
+	return item[F]{}, fmt.Errorf("apiserver: %T among %T", o, want)
+}
+
 // Add takes a new object, or a newer form of one.
-func (s *store[T]) Add(o any) error { return s.each(o, s.place) }
+func (s *store[T, F]) Add(o any) error {
+	now, err := s.reduce(o)
+	if err != nil {
+		return err
+	}
+	return s.source.change(func() error {
+		s.place(now)
+		return nil
+	})
+}
 
 // Update does the same as Add.
-func (s *store[T]) Update(o any) error { return s.each(o, s.place) }
+func (s *store[T, F]) Update(o any) error { return s.Add(o) }
 
 // Delete takes the last form of an object that is gone.
-func (s *store[T]) Delete(o any) error {
-	return s.each(o, func(t T) { s.forget(nameIn(t)) })
+func (s *store[T, F]) Delete(o any) error {
+	t, is := o.(T)
+	if !is {
+		return fmt.Errorf("apiserver: %T among %T", o, t)
+	}
+	return s.source.change(func() error {
+		s.forget(nameIn(t))
+		return nil
+	})
 }
 
 // Replace takes everything there is; a version that is known already is no change.
-func (s *store[T]) Replace(list []any, _ string) error {
+func (s *store[T, F]) Replace(list []any, _ string) error {
 	return s.source.change(func() error {
 		there := make(map[service.Name]bool, len(list))
 		for i, o := range list {
-			t, is := o.(T)
-			if !is {
-				return fmt.Errorf("apiserver: %T in a list of %T", o, t)
+			now, err := s.reduce(o)
+			if err != nil {
+				return err
 			}
-			there[nameIn(t)] = true
-			s.place(t)
-			list[i] = nil // it is kept in another form
+			there[now.name] = true
+			s.place(now)
+			list[i] = nil // it has its place
 		}
 		for name := range s.known {
 			if !there[name] {
@@ -82,34 +130,18 @@ func (s *store[T]) Replace(list []any, _ string) error {
 }
 
 // Resync is asked for by no reflector here: there is nothing to repeat.
-func (s *store[T]) Resync() error { return nil }
+func (s *store[T, F]) Resync() error { return nil }
 
-func (s *store[T]) each(o any, do func(T)) error {
-	t, is := o.(T)
-	if !is {
-		return fmt.Errorf("apiserver: %T among %T", o, t)
-	}
-	return s.source.change(func() error {
-		do(t)
-		return nil
-	})
-}
-
-func (s *store[T]) place(o T) {
-	name := nameIn(o)
-	old := s.known[name]
-	now := kept{uid: o.GetUID(), version: o.GetResourceVersion()}
-	if slice, is := any(o).(*discovery.EndpointSlice); is {
-		now.owner = kube.OwnerOf(slice)
-	}
-	if old == now {
+func (s *store[T, F]) place(o item[F]) {
+	old := s.known[o.name]
+	if old == o.kept {
 		return
 	}
-	s.known[name] = now
-	s.put(old, o)
+	s.known[o.name] = o.kept
+	s.put(old, o.form)
 }
 
-func (s *store[T]) forget(name service.Name) {
+func (s *store[T, F]) forget(name service.Name) {
 	last, is := s.known[name]
 	if !is {
 		return

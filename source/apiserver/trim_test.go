@@ -2,15 +2,14 @@ package apiserver
 
 import (
 	"encoding/json"
-	"net/netip"
+	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portolan/service"
 	"portolan/source/kube"
 )
 
@@ -58,27 +57,14 @@ func decode[T any](t *testing.T, text string) *T {
 	return out
 }
 
-// A proxy reads the same from trimmed objects as from whole ones.
+// A proxy reads the same of a trimmed Node as of a whole one.
 func TestTrimmedMeansTheSame(t *testing.T) {
-	wholeService, wholeSlice, wholeNode := decode[v1.Service](t, fullService), decode[discovery.EndpointSlice](t, fullSlice), decode[v1.Node](t, fullNode)
-	trimmedService, trimmedSlice, trimmedNode := wholeService.DeepCopy(), wholeSlice.DeepCopy(), wholeNode.DeepCopy()
-	trimService(trimmedService)
-	trimSlice(trimmedSlice, names{})
-	trimNode(trimmedNode)
-
-	whole := kube.Convert(wholeService, []*discovery.EndpointSlice{wholeSlice})
-	if len(whole.Ports) != 2 || len(whole.Ports[1].Endpoints) != 3 || whole.HealthCheckNodePort == 0 || whole.AffinityTimeout != 77*time.Second ||
-		whole.SlowStart != 30*time.Second || whole.Ports[1].Endpoints[0].Weight != 3 {
-		t.Fatalf("the example shows too little: %+v", whole)
-	}
-	trimmed := kube.Convert(trimmedService, []*discovery.EndpointSlice{trimmedSlice})
-	if diff := cmp.Diff(whole, trimmed, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
-		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
-		t.Errorf("Service (- whole, + trimmed):\n%s", diff)
-	}
+	whole := decode[v1.Node](t, fullNode)
+	trimmed := whole.DeepCopy()
+	trimNode(trimmed)
 	for _, mode := range []kube.DetectMode{kube.DetectNodeCIDR, kube.DetectClusterCIDR} {
 		settings := kube.Settings{NodeName: "node1", DetectMode: mode, NodePortsPrimary: true}
-		a, b := kube.ConvertNode(settings, wholeNode), kube.ConvertNode(settings, trimmedNode)
+		a, b := kube.ConvertNode(settings, whole), kube.ConvertNode(settings, trimmed)
 		if !a.Equal(b) || a.Leaving != b.Leaving || a.Zone != "near" || !a.Leaving {
 			t.Errorf("Node: whole %+v, trimmed %+v", a, b)
 		}
@@ -87,30 +73,50 @@ func TestTrimmedMeansTheSame(t *testing.T) {
 
 // What no proxy reads is gone.
 func TestTrimmedIsSmall(t *testing.T) {
-	s, e, n := decode[v1.Service](t, fullService), decode[discovery.EndpointSlice](t, fullSlice), decode[v1.Node](t, fullNode)
-	shared := names{}
-	trimService(s)
-	trimSlice(e, shared)
+	n := decode[v1.Node](t, fullNode)
 	trimNode(n)
-	for _, m := range []metav1.ObjectMeta{s.ObjectMeta, e.ObjectMeta, n.ObjectMeta} {
-		if m.ManagedFields != nil || len(m.Annotations) > 2 || m.Annotations["much"] != "" || len(m.Labels) > 1 || m.OwnerReferences != nil || m.UID == "" || m.ResourceVersion == "" {
-			t.Errorf("metadata %+v", m)
-		}
+	m := n.ObjectMeta
+	if m.ManagedFields != nil || len(m.Annotations) > 0 || len(m.Labels) > 1 || m.OwnerReferences != nil || m.UID == "" || m.ResourceVersion == "" {
+		t.Errorf("metadata %+v", m)
 	}
-	if s.Spec.Selector != nil || s.Status.Conditions != nil || n.Status.Images != nil {
+	if n.Status.Images != nil {
 		t.Error("fields that no proxy reads are kept")
 	}
-	if len(e.Endpoints) != cap(e.Endpoints) || e.Endpoints[0].TargetRef != nil || len(e.Endpoints[0].Addresses) != 1 {
-		t.Errorf("endpoints %+v", e.Endpoints)
+}
+
+// A list is collected in the form in which it is kept, whether the API server streams
+// it or not.
+func TestFormWhileListed(t *testing.T) {
+	slice := decode[discovery.EndpointSlice](t, fullSlice)
+	cluster := kube.NewCluster(kube.Settings{NodeName: "node1"})
+	s := New(&Client{}, cluster, Options{NodeName: "node1", Log: slog.New(slog.DiscardHandler)})
+	early, err := s.slices.Transformer()(slice)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if e.Endpoints[0].NodeName != e.Endpoints[2].NodeName {
-		t.Error("the name of one node is kept twice")
+	if _, is := early.(item[*kube.Slice]); !is {
+		t.Fatalf("%T is kept of a list under way", early)
 	}
-	if again := decode[discovery.EndpointSlice](t, fullSlice); true {
-		trimSlice(again, shared)
-		if again.Endpoints[1].NodeName != e.Endpoints[1].NodeName || again.Endpoints[1].Conditions.Ready != e.Endpoints[1].Conditions.Ready {
-			t.Error("two slices do not share")
+	for _, list := range [][]any{{early}, {slice}} {
+		if err := s.services.Replace([]any{decode[v1.Service](t, fullService)}, "9"); err != nil {
+			t.Fatal(err)
 		}
+		if err := s.slices.Replace(list, "9"); err != nil {
+			t.Fatal(err)
+		}
+		svc := cluster.Snapshot().Service(service.Name{Namespace: "default", Name: "web"})
+		if svc == nil || svc.EndpointCount() != 6 || svc.AffinityTimeout != 77*time.Second || svc.SlowStart != 30*time.Second || svc.Ports[1].Endpoints[0].Weight != 3 {
+			t.Fatalf("read %+v", svc)
+		}
+		if err := s.slices.Replace(nil, "10"); err != nil {
+			t.Fatal(err)
+		}
+		if n := cluster.Snapshot().Endpoints(); n != 0 {
+			t.Errorf("%d endpoints are left", n)
+		}
+	}
+	if _, err := s.slices.Transformer()(&v1.Service{}); err == nil {
+		t.Error("a Service passed for an EndpointSlice")
 	}
 }
 

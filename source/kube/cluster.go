@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	discovery "k8s.io/api/discovery/v1"
 	networking "k8s.io/api/networking/v1"
 
 	"portolan/service"
@@ -18,8 +17,8 @@ import (
 // safe for use by several goroutines.
 type Cluster struct {
 	settings Settings
-	services map[service.Name]*bare    // those that are not Ignored
-	slices   map[service.Name][]*slice // by Service, sorted by name
+	services map[service.Name]*Service // those that are not Ignored
+	slices   map[service.Name][]*Slice // by Service, sorted by name
 	cidrs    map[string]*networking.ServiceCIDR
 	node     *v1.Node
 	peers    map[string]Peer
@@ -31,8 +30,8 @@ type Cluster struct {
 func NewCluster(settings Settings) *Cluster {
 	return &Cluster{
 		settings: settings,
-		services: map[service.Name]*bare{},
-		slices:   map[service.Name][]*slice{},
+		services: map[service.Name]*Service{},
+		slices:   map[service.Name][]*Slice{},
 		cidrs:    map[string]*networking.ServiceCIDR{},
 		peers:    map[string]Peer{},
 		dirty:    map[service.Name]bool{},
@@ -45,12 +44,12 @@ func NewCluster(settings Settings) *Cluster {
 func (c *Cluster) StartLarge() { c.last.Node.LargeCluster = true }
 
 // PutService adds a Service or takes the place of the one of its name.
-func (c *Cluster) PutService(svc *v1.Service) {
-	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}
-	if b := newBare(svc); b != nil {
-		c.services[name] = b
-	} else {
+func (c *Cluster) PutService(svc *Service) {
+	name := svc.service.Name
+	if svc.ignored {
 		delete(c.services, name)
+	} else {
+		c.services[name] = svc
 	}
 	c.dirty[name] = true
 }
@@ -63,20 +62,18 @@ func (c *Cluster) DeleteService(name service.Name) {
 
 // PutSlice adds an EndpointSlice or takes the place of the one of its name and owner.
 // Slices of headless Services, or that name no Service, are ignored.
-func (c *Cluster) PutSlice(s *discovery.EndpointSlice) {
-	owner := OwnerOf(s)
-	if owner.Name == "" {
+func (c *Cluster) PutSlice(s *Slice) {
+	if s.owner.Name == "" {
 		return
 	}
-	now := newSlice(s)
-	list := c.slices[owner]
-	i, is := slices.BinarySearchFunc(list, now.name, sliceNamed)
+	list := c.slices[s.owner]
+	i, is := slices.BinarySearchFunc(list, s.name, sliceNamed)
 	if is {
-		list[i] = now
+		list[i] = s
 	} else {
-		c.slices[owner] = slices.Insert(list, i, now)
+		c.slices[s.owner] = slices.Insert(list, i, s)
 	}
-	c.dirty[owner] = true
+	c.dirty[s.owner] = true
 }
 
 // DeleteSlice removes the EndpointSlice of that name from the Service that it named
@@ -95,7 +92,7 @@ func (c *Cluster) DeleteSlice(owner service.Name, name string) {
 	c.dirty[owner] = true
 }
 
-func sliceNamed(s *slice, name string) int { return cmp.Compare(s.name, name) }
+func sliceNamed(s *Slice, name string) int { return cmp.Compare(s.name, name) }
 
 // PutNode tells about a Node. Of those of another name only Peers tells.
 func (c *Cluster) PutNode(node *v1.Node) {

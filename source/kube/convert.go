@@ -43,30 +43,32 @@ func Ignored(svc *v1.Service) string {
 // Convert returns the model of a Service with the endpoints of its slices, nil
 // for a Service that is Ignored.
 func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *service.Service {
-	bare := newBare(svc)
-	if bare == nil {
+	bare := NewService(svc)
+	if bare.ignored {
 		return nil
 	}
-	var kept []*slice
+	var kept []*Slice
 	for _, s := range endpointSlices {
-		kept = append(kept, newSlice(s))
+		kept = append(kept, NewSlice(s))
 	}
 	return bare.with(kept)
 }
 
-// bare is a Service without what its slices say.
-type bare struct {
+// Service is what a Cluster keeps of a Service.
+type Service struct {
 	service service.Service // its ports have no endpoints
 	weights weights
+	ignored bool // as Ignored says; only the name is known then
 }
 
-// newBare returns nil for a Service that is Ignored.
-func newBare(svc *v1.Service) *bare {
+// NewService takes of svc what is read of it.
+func NewService(svc *v1.Service) *Service {
+	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}
 	if Ignored(svc) != "" {
-		return nil
+		return &Service{service: service.Service{Name: name}, ignored: true}
 	}
-	b := &bare{service: service.Service{
-		Name:            service.Name{Namespace: svc.Namespace, Name: svc.Name},
+	b := &Service{service: service.Service{
+		Name:            name,
 		Created:         svc.CreationTimestamp.Time,
 		ClusterIPs:      clusterIPs(svc),
 		ExternalIPs:     addresses(svc.Spec.ExternalIPs),
@@ -102,7 +104,7 @@ func newBare(svc *v1.Service) *bare {
 }
 
 // with adds the endpoints.
-func (b *bare) with(kept []*slice) *service.Service {
+func (b *Service) with(kept []*Slice) *service.Service {
 	out := b.service
 	out.Ports = slices.Clone(out.Ports)
 	for i, p := range out.Ports {

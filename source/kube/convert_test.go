@@ -205,14 +205,14 @@ func TestEveryServiceFieldIsAccountedFor(t *testing.T) {
 
 func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	c := NewCluster(Settings{NodeName: "a"})
-	c.PutService(testService(nil))
-	c.PutService(testService(func(s *v1.Service) { s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = "other", "10.96.0.11", nil }))
+	c.PutService(NewService(testService(nil)))
+	c.PutService(NewService(testService(func(s *v1.Service) { s.Name, s.Spec.ClusterIP, s.Spec.ClusterIPs = "other", "10.96.0.11", nil })))
 	first := c.Snapshot()
 	if first.Len() != 2 || c.Snapshot() != first {
 		t.Fatalf("%d Services; a second Snapshot is new: %v", first.Len(), c.Snapshot() != first)
 	}
 	slice := testSlice("x", nil, "10.0.0.1")
-	c.PutSlice(slice)
+	c.PutSlice(NewSlice(slice))
 	second := c.Snapshot()
 	other := service.Name{Namespace: "default", Name: "other"}
 	web := service.Name{Namespace: "default", Name: "web"}
@@ -288,12 +288,12 @@ func TestStartLarge(t *testing.T) {
 		if large {
 			c.StartLarge()
 		}
-		c.PutService(testService(nil))
+		c.PutService(NewService(testService(nil)))
 		addresses := make([]string, 700)
 		for i := range addresses {
 			addresses[i] = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}).String()
 		}
-		c.PutSlice(testSlice("a", nil, addresses...))
+		c.PutSlice(NewSlice(testSlice("a", nil, addresses...)))
 		if got := c.Snapshot().Node.LargeCluster; got != want {
 			t.Errorf("started large %v: 700 endpoints give %v", large, got)
 		}

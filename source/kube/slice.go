@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
@@ -22,9 +23,10 @@ func OwnerOf(s *discovery.EndpointSlice) service.Name {
 	return owner
 }
 
-// slice is what is kept of an EndpointSlice: a hundred thousand endpoints in the form
-// of the API would take most of the memory that this program has.
-type slice struct {
+// Slice is what a Cluster keeps of an EndpointSlice: a hundred thousand endpoints in
+// the form of the API would take most of the memory that this program has.
+type Slice struct {
+	owner     service.Name // as OwnerOf
 	name      string
 	ports     []slicePort
 	endpoints []endpoint // in its order, those that are fit
@@ -39,8 +41,9 @@ type slicePort struct {
 	number   uint16
 }
 
-func newSlice(s *discovery.EndpointSlice) *slice {
-	out := &slice{name: s.Name, trigger: triggerOf(s)}
+// NewSlice takes of s what is read of it.
+func NewSlice(s *discovery.EndpointSlice) *Slice {
+	out := &Slice{owner: OwnerOf(s), name: s.Name, trigger: triggerOf(s)}
 	if s.AddressType == discovery.AddressTypeFQDN {
 		return out
 	}
@@ -61,9 +64,15 @@ func newSlice(s *discovery.EndpointSlice) *slice {
 	return out
 }
 
+// Owner is the Service that the slice names, as OwnerOf has it.
+func (s *Slice) Owner() service.Name { return s.owner }
+
+// Name is the name of the slice in the namespace of its owner.
+func (s *Slice) Name() string { return s.name }
+
 // port returns the number that the slice gives to the port of a Service, matched by
 // name and protocol, never by number; 0 for none.
-func (s *slice) port(of service.Port) uint16 {
+func (s *Slice) port(of service.Port) uint16 {
 	for _, p := range s.ports {
 		if p.name == of.Name && p.protocol == of.Protocol {
 			return p.number
@@ -73,7 +82,7 @@ func (s *slice) port(of service.Port) uint16 {
 }
 
 // endpoints merges the endpoints of all slices that serve the port.
-func endpoints(port service.Port, of []*slice, w weights) []service.Endpoint {
+func endpoints(port service.Port, of []*Slice, w weights) []service.Endpoint {
 	type keyed struct {
 		text string
 		ep   service.Endpoint
@@ -115,8 +124,8 @@ func compareBool(a, b bool) int {
 // endpoint is an endpoint of a slice, for whatever port.
 type endpoint struct {
 	addr                        netip.Addr
-	node                        string
-	place                       *place // shared with its neighbours
+	node                        unique.Handle[string] // of which there are few
+	place                       *place                // shared with its neighbours
 	ready, serving, terminating bool
 }
 
@@ -158,28 +167,30 @@ func addressOf(want discovery.AddressType, e *discovery.Endpoint) (netip.Addr, b
 func newEndpoint(addr netip.Addr, e *discovery.Endpoint, at *place) endpoint {
 	out := endpoint{
 		addr:        addr,
+		node:        unique.Make(""),
 		place:       at,
 		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
 		serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
 		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 	}
 	if e.NodeName != nil {
-		out.node = *e.NodeName
+		out.node = unique.Make(*e.NodeName)
 	}
 	return out
 }
 
 // at is the endpoint of a port.
 func (e endpoint) at(port uint16, w weights) service.Endpoint {
+	node := e.node.Value()
 	return service.Endpoint{
 		Addr:        netip.AddrPortFrom(e.addr, port),
 		Ready:       e.ready,
 		Serving:     e.serving,
 		Terminating: e.terminating,
-		Node:        e.node,
+		Node:        node,
 		ZoneHints:   e.place.zoneHints,
 		NodeHints:   e.place.nodeHints,
-		Weight:      w.of(e.addr, e.node, e.place.zone),
+		Weight:      w.of(e.addr, node, e.place.zone),
 	}
 }
 
@@ -193,7 +204,7 @@ func triggerOf(s *discovery.EndpointSlice) time.Time {
 	return t.UTC()
 }
 
-func triggers(of []*slice) []time.Time {
+func triggers(of []*Slice) []time.Time {
 	var out []time.Time
 	for _, s := range of {
 		if !s.trigger.IsZero() {

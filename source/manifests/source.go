@@ -245,9 +245,9 @@ func (s *Source) publish() []Problem {
 func (s *Source) put(object any) {
 	switch o := object.(type) {
 	case *v1.Service:
-		s.cluster.PutService(o)
+		s.cluster.PutService(kube.NewService(o))
 	case *discovery.EndpointSlice:
-		s.cluster.PutSlice(o)
+		s.cluster.PutSlice(kube.NewSlice(o))
 	case *v1.Node:
 		s.cluster.PutNode(o)
 	case *networking.ServiceCIDR:

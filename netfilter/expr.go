@@ -20,6 +20,7 @@ const (
 	MetaIIF // the interface's index, which nft writes as its name
 	MetaOIF
 	MetaUser
+	MetaGroup
 	IPSaddr
 	IPDaddr
 	IPProtocol

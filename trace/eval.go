@@ -143,7 +143,7 @@ func (r *run) evalRare(m netfilter.Match) value {
 	case netfilter.RPFilter:
 		return r.rpfilter(m)
 	case netfilter.Socket:
-		return unsure("whether a local socket takes the packet is not known")
+		return r.socket(m).except(m.Not)
 	case netfilter.IPsecPolicy:
 		r.assumed.add("no IPsec policy applies")
 		return is(m.None)

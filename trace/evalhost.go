@@ -1,6 +1,9 @@
 package trace
 
 import (
+	"fmt"
+	"strconv"
+
 	"portolan/netfilter"
 )
 
@@ -54,16 +57,22 @@ func (r *run) owner(m netfilter.Owner) value {
 	if m.Exists != nil && !*m.Exists {
 		return value{}
 	}
-	if m.GIDs != nil {
-		return value{truth: maybe, key: "gid", why: "the group of the sending process is not known"}
+	out := is(true)
+	for _, q := range []struct {
+		want *netfilter.NumberRange
+		have *uint32
+		not  bool
+		what string
+	}{{m.UIDs, r.flow.UID, m.UIDNot, "user"}, {m.GIDs, r.flow.GID, m.GIDNot, "group"}} {
+		switch {
+		case q.want == nil:
+		case q.have == nil:
+			out = value{truth: maybe, key: fmt.Sprint(q.what, *q.want), why: "the " + q.what + " of the sending process is not known"}.except(q.not)
+		case q.want.Contains(uint64(*q.have)) == q.not:
+			return value{}
+		}
 	}
-	if m.UIDs == nil {
-		return is(true)
-	}
-	if r.flow.UID == nil {
-		return value{truth: maybe, key: "", why: "the user of the sending process is not known"}
-	}
-	return is(m.UIDs.Contains(uint64(*r.flow.UID))).except(m.UIDNot)
+	return out
 }
 
 // rpfilter looks up the route back to the source.
@@ -85,6 +94,37 @@ func (r *run) rpfilter(m netfilter.RPFilter) value {
 	ok := route.Type == netfilter.RouteUnicast || (route.Type == netfilter.RouteLocal && m.AcceptLocal)
 	ok = ok && (m.Loose || r.viaDev(route.Route, r.pkt.in))
 	return is(ok != m.Invert)
+}
+
+// socket asks which socket would take the packet. A first packet finds none but those
+// that listen, and of these such as are bound to its very destination; one bound to
+// every address counts only with --nowildcard (xt_socket of Linux).
+func (r *run) socket(m netfilter.Socket) value {
+	p := &r.pkt
+	if p.proto != netfilter.TCP && p.proto != netfilter.UDP {
+		return value{}
+	}
+	if p.proto == netfilter.TCP && p.flags&netfilter.SYN == 0 {
+		return unsure("whether a connection of this host takes the packet is not known")
+	}
+	if !r.t.host.Have.Listeners {
+		if local, known := r.t.fib.Local(p.dst); known && !local {
+			r.assumed.add("no socket of the host has the address " + p.dst.String())
+			return value{}
+		}
+		return unsure("whether a local socket takes the packet is not known: what listens was not given")
+	}
+	for _, l := range r.t.host.Listeners {
+		wildcard := !l.Addr.IsValid() || l.Addr.IsUnspecified()
+		if l.Proto != p.proto || l.Port != p.dport || !wildcard && l.Addr != p.dst || wildcard && !m.NoWildcard {
+			continue
+		}
+		if m.Transparent {
+			return unsure("whether the socket that listens at port " + strconv.Itoa(int(l.Port)) + " is transparent is not known")
+		}
+		return is(true)
+	}
+	return value{}
 }
 
 // viaDev reports whether a route leaves by an interface, also as one of

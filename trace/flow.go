@@ -33,7 +33,9 @@ type Flow struct {
 	TCPFlags uint8 // 0 stands for SYN
 	ICMPType uint8 // 0 stands for an echo request
 	PhysIn   string
-	UID      *uint32
+	// UID and GID are the user and the group of the process that sends the packet; nil
+	// when they are not known.
+	UID, GID *uint32
 	Invalid  bool // conntrack cannot make sense of the packet
 }
 

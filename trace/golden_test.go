@@ -54,6 +54,13 @@ func flow(t testing.TB, s string) trace.Flow {
 		case "mark":
 			n, _ := strconv.ParseUint(v, 0, 32)
 			f.Mark = uint32(n)
+		case "uid", "gid":
+			n, _ := strconv.ParseUint(v, 10, 32)
+			if k == "uid" {
+				f.UID = new(uint32(n))
+			} else {
+				f.GID = new(uint32(n))
+			}
 		case "invalid":
 			f.Invalid = true
 		case "ack":

@@ -117,8 +117,10 @@ func (r *run) selected(s netfilter.Selected) datum {
 		return device("in", p.in)
 	case netfilter.MetaOIFName, netfilter.MetaOIF:
 		return device("out", p.out)
+	case netfilter.MetaGroup:
+		return r.sender("group", r.flow.GID)
 	case netfilter.MetaUser:
-		return r.user()
+		return r.sender("user", r.flow.UID)
 	case netfilter.IPSaddr, netfilter.IP6Saddr:
 		return address(p.src, "the source address given by MASQUERADE is not known")
 	case netfilter.IPDaddr, netfilter.IP6Daddr:
@@ -149,15 +151,15 @@ func device(way, name string) datum {
 	return have(v)
 }
 
-// user is the owner of the socket that sent the packet.
-func (r *run) user() datum {
+// sender is the user or the group of the socket that sent the packet.
+func (r *run) sender(what string, id *uint32) datum {
 	switch {
 	case !r.pkt.local || (r.hook != netfilter.Output && r.hook != netfilter.Postrouting):
 		return datum{}
-	case r.flow.UID == nil:
-		return datum{state: unclear, key: "uid", why: "the user of the sending process is not known"}
+	case id == nil:
+		return datum{state: unclear, key: what, why: "the " + what + " of the sending process is not known"}
 	}
-	return number(uint64(*r.flow.UID), 4)
+	return number(uint64(*id), 4)
 }
 
 func (r *run) sourcePort() datum {

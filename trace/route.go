@@ -37,6 +37,9 @@ func (r *run) routeIn() {
 		r.endBy(ByLoopback, Dropped, why)
 		return
 	}
+	if r.multicastIn() {
+		return
+	}
 	route := r.lookup()
 	// A route that refuses does so before anybody asks for the source.
 	refuses := route.Type == netfilter.RouteUnreachable || route.Type == netfilter.RouteProhibit || route.Type == netfilter.RouteBlackhole || route.Type == netfilter.RouteNone
@@ -65,11 +68,28 @@ func (r *run) routeIn() {
 		r.endBy(ByRoute, Rejected, "the route to "+dst+" is "+route.Type.String()+": the host answers with an ICMP error")
 	case netfilter.RouteBlackhole:
 		r.endBy(ByRoute, Dropped, "the route to "+dst+" is a blackhole")
-	case netfilter.RouteMulticast:
-		r.end(Unknown, "multicast routing of "+dst+" is not modelled")
 	default:
 		r.endBy(ByRoute, Dropped, "no route leads to "+dst+": the host answers that the network is unreachable")
 	}
+}
+
+// allHosts are the groups that every host has joined.
+var allHosts = map[netip.Addr]bool{netip.MustParseAddr("224.0.0.1"): true, netip.MustParseAddr("ff02::1"): true}
+
+// multicastIn decides about what comes in for a group, and reports whether it was such
+// a packet. No unicast route counts for it.
+func (r *run) multicastIn() bool {
+	dst := r.pkt.dst
+	switch {
+	case !dst.IsMulticast():
+		return false
+	case allHosts[dst]:
+		r.decision = dst.String() + " is a group of every host"
+		r.input()
+	default:
+		r.end(Unknown, "whether the host has joined the group "+dst.String()+" is not known; without multicast routing it goes no further")
+	}
+	return true
 }
 
 // routeInBlind goes on without any routes.

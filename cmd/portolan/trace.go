@@ -20,6 +20,7 @@ import (
 type traceFlags struct {
 	src, dst, proto string
 	in, hook, mark  string
+	uid, gid        string
 	local           bool
 	where           hostFlags
 	manifests       []string
@@ -71,6 +72,8 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
 	fl.BoolVar(&f.local, "local", false, "a process of this host sends the packet")
 	fl.StringVar(&f.hook, "hook", "", "enter at prerouting or output, whoever made the packet")
 	fl.StringVar(&f.mark, "mark", "", "mark of the packet, decimal or 0x")
+	fl.StringVar(&f.uid, "uid", "", "user of the process that sends the packet, a number, for -m owner and meta skuid")
+	fl.StringVar(&f.gid, "gid", "", "its group, a number")
 	f.where.add(fl)
 	fl.StringArrayVar(&f.manifests, "manifests", nil, "`PATH` of manifests to take Service names from (repeatable)")
 	fl.StringVarP(&f.output, "output", "o", "text", "text, json or dot")
@@ -201,6 +204,19 @@ func (f traceFlags) flow() (flow trace.Flow, note string, err error) {
 			return flow, "", fmt.Errorf("trace: --mark %s is no number of 32 bits", f.mark)
 		}
 		flow.Mark = uint32(n)
+	}
+	for _, id := range []struct {
+		flag, text string
+		to         **uint32
+	}{{"--uid", f.uid, &flow.UID}, {"--gid", f.gid, &flow.GID}} {
+		if id.text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(id.text, 10, 32)
+		if err != nil {
+			return flow, "", fmt.Errorf("trace: %s %s is no number: names of users and groups are those of another file system", id.flag, id.text)
+		}
+		*id.to = new(uint32(n))
 	}
 	return flow, note, nil
 }

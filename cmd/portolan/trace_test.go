@@ -65,6 +65,7 @@ func TestTraceUsage(t *testing.T) {
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --proto x":         "trace: --proto x is neither",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --hook x":          "trace: --hook x is neither",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --mark x":          "trace: --mark x is no number",
+		"--src 1.1.1.1 --dst 1.2.3.4:80 --uid root":        "trace: --uid root is no number",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 -o xml":            "trace: -o xml is neither",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --local --in eth0": "is not sent by this host",
 		"--src 1.1.1.1 --dst 1.2.3.4:80 --host x":          "flag --host describes",

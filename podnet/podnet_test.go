@@ -241,10 +241,27 @@ func TestSubnetEnv(t *testing.T) {
 	}
 }
 
+func TestConfigWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"Network": "10.244.0.0/16", "subnetlen": 24, "Backend": {"type": "vxlan", "VNI": 1}}`: "",
+		`{"Network": "10.244.0.0/16", "Netwrok": "10.0.0.0/8"}`:                                 `"Netwrok" is no key`,
+		`{"Network": "10.244.0.0/16", "network": "10.0.0.0/8"}`:                                 `"network" is there more than once`,
+		`{"Backend": {"Type": "vxlan", "DirectRoutes": true}}`:                                  `"Backend.DirectRoutes" is no key`,
+		`{"Backend": {"Port": 1, "Port": 2}}`:                                                   `"Backend.Port" is there more than once`,
+		`{"Backend": 7}`:                                                                        "", `[]`: "", `{`: "", ``: "",
+	} {
+		got := ConfigWarnings([]byte(text))
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], want)) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(conf004))
 	f.Add([]byte(`{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"host-gw","VNI":3}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
+		ConfigWarnings(text)
 		c, err := ParseConfig(text)
 		if err == nil && len(c.Families()) == 0 {
 			t.Error("accepted without a family")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -142,7 +143,18 @@ func (c Complaint) String() string {
 	if c.Value == "" {
 		return fmt.Sprintf("annotation %s is not followed: %s", c.Option, c.Reason)
 	}
-	return fmt.Sprintf("annotation %s: %q is not followed: %s", c.Option, c.Value, c.Reason)
+	return fmt.Sprintf("annotation %s: %s is not followed: %s", c.Option, c.Shown(), c.Reason)
+}
+
+// shownBytes is how much of a value is shown: an annotation may be 256 KiB long.
+const shownBytes = 80
+
+// Shown is the value for people: quoted, and only the beginning of a long one.
+func (c Complaint) Shown() string {
+	if len(c.Value) <= shownBytes {
+		return strconv.Quote(c.Value)
+	}
+	return fmt.Sprintf("%q... (%d bytes)", c.Value[:shownBytes], len(c.Value))
 }
 
 // PortName identifies a Port in the cluster. Its text is kube-proxy's service

@@ -44,7 +44,7 @@ func newComplaintLog(of func(*service.Service) []service.Complaint, log *slog.Lo
 		for c := range s.Changes(last) {
 			for _, complaint := range newComplaints(c, of) {
 				log.Warn("an option of a Service is not followed", "service", c.New.Name, "annotation", complaint.Option,
-					"value", complaint.Value, "reason", complaint.Reason)
+					"value", complaint.Shown(), "reason", complaint.Reason)
 				if told++; told <= eventsAtOnce {
 					tell(apiserver.Note{Service: c.New.Name, Warning: true, Reason: optionNotFollowed, Message: complaint.String()})
 				}

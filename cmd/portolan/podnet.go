@@ -169,6 +169,9 @@ func (f *podnetFlags) options(log *slog.Logger) (agent.Options, error) {
 	if o.Config, err = podnet.ParseConfig(text); err != nil {
 		return o, err
 	}
+	for _, w := range podnet.ConfigWarnings(text) {
+		log.Warn("pod network", "warning", w)
+	}
 	log.Info("pod network", "backend", string(o.Config.Backend.Type), "config", f.netConfig)
 	if o.Annotations, err = podnet.NewAnnotations(f.prefix); err != nil {
 		return o, err

@@ -140,7 +140,12 @@ func followNode(cmd *cobra.Command, flags *config.Flags) (*liveNode, error) {
 		return nil, err
 	}
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if len(c.Options.Manifests) > 0 {
+		if _, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr()); refused {
+			return nil, errors.New("connections of what was refused would count as stale")
+		}
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError}))
 	input, err := newInput(c, kube.NewCluster(settings), settings.NodeName, log)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,8 @@ var swaps = []struct {
 	{true, []product{peerLegacy, ownTables, peerLegacy}},
 	{false, []product{peerTables, ownLegacy, peerTables}},
 	{false, []product{ownLegacy, ownTables, ownLegacy}},
+	{false, []product{ownNFT, ownTables, peerTables}}, // the way around the gap
+	{false, []product{peerNFT, peerTables}},           // the gap, with nobody else there
 }
 
 // gap tells of the one change that kube-proxy makes with a gap, whoever was there
@@ -117,6 +119,9 @@ func TestSwap(t *testing.T) {
 				w.settles(i, alone[next], what) // what the two wrote beside each other goes with the next change
 				calls, failures := traffic.sum()
 				t.Logf("%s: %d calls, %d failures", what, calls, len(failures))
+				if s.steps[step].peer && gap(s.steps[step], next) && len(failures) == 0 {
+					t.Errorf("%s: no gap any more, so there should be none after Portolan either", what)
+				}
 				for _, f := range failures {
 					if !gap(s.steps[step], next) {
 						t.Errorf("%s: %s", what, f)

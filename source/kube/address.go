@@ -25,6 +25,14 @@ func parseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
+// hostBits tells whether a CIDR is not the first address of its network.
+func hostBits(cidr string) bool {
+	ip, _, _ := strings.Cut(strings.TrimSpace(cidr), "/")
+	addr, err := parseAddr(ip)
+	p, err2 := parsePrefix(cidr)
+	return err == nil && err2 == nil && addr != p.Addr()
+}
+
 func parsePrefix(s string) (netip.Prefix, error) {
 	s = strings.TrimSpace(s)
 	ip, bits, ok := strings.Cut(s, "/")

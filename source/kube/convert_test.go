@@ -272,6 +272,7 @@ func TestServiceCIDRs(t *testing.T) {
 		"spec.cidrs[0]": cidr("a", "10.0.0.0"),
 		"spec.cidrs[1]": cidr("a", "10.0.0.0/8", "::/0"),
 		"spec.cidrs[2]": cidr("a", "10.0.0.0/8", "fd00::/64", "127.0.0.0/8"),
+		"spec.cidrs[3]": cidr("a", "10.0.0.0/8", "fd00::/64", "10.1.0.0/16", "10.96.0.17/12"),
 	} {
 		if errs := ValidateServiceCIDR(bad); len(errs) != 1 || errs[0].Field != field {
 			t.Errorf("errors %v, want one at %s", errs, field)

@@ -217,6 +217,8 @@ func ValidateServiceCIDR(o *networking.ServiceCIDR) (errs field.ErrorList) {
 			errs = append(errs, field.Invalid(path.Index(i), s, err.Error()))
 		case p.Bits() == 0:
 			errs = append(errs, field.Invalid(path.Index(i), s, "must not be all addresses"))
+		case hostBits(s):
+			errs = append(errs, field.Invalid(path.Index(i), s, fmt.Sprintf("must not have bits set beyond the prefix length; the network is %s", p)))
 		case special(p.Addr()) != "":
 			errs = append(errs, field.Invalid(path.Index(i), s, special(p.Addr())))
 		}

@@ -141,7 +141,7 @@ func followNode(cmd *cobra.Command, flags *config.Flags) (*liveNode, error) {
 	}
 	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
 	if len(c.Options.Manifests) > 0 {
-		if _, refused := loadManifests(cmd.Context(), c.Options.Manifests, settings, cmd.ErrOrStderr()); refused {
+		if _, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr()); refused {
 			return nil, errors.New("connections of what was refused would count as stale")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"portolan/kernel/ipvs"
 	"portolan/lab"
 )
 
@@ -45,6 +47,14 @@ var brokenLabs = []broken{
 	{name: "an element is gone", mode: "nftables", steps: []string{"nft delete element ip portolan service-ips|{ 10.96.0.15 . tcp . 80 }"}, undo: "nft add element ip portolan service-ips|{ 10.96.0.15 . tcp . 80 : goto lb-1-masq-outside }", want: []string{"error frontend-missing default/one:http"}},
 	{name: "an endpoint is gone", mode: "nftables", steps: []string{"nft delete element ip portolan eps-1|{ 10.96.0.15 . tcp . 80 . 0 }"}, undo: "nft add element ip portolan eps-1|{ 10.96.0.15 . tcp . 80 . 0 : 10.244.1.4 . 8080 }", want: []string{"error frontend-refused default/one:http"}},
 	{name: "firewalld rejects", mode: "nftables", steps: []string{"nft add table inet firewalld", "nft add chain inet firewalld filter_FORWARD|{ type filter hook forward priority 10; }", "nft add rule inet firewalld filter_FORWARD ct state new ip daddr 10.244.2.0/24 reject with icmpx admin-prohibited"}, want: []string{"error foreign-drop inet firewalld filter_FORWARD rule 1"}},
+	{name: "a virtual server is gone", mode: "ipvs", do: withoutServer, want: []string{"error frontend-missing default/one:http"}},
+	{name: "a real server is gone", mode: "ipvs", do: withoutReal, want: []string{"error endpoint-missing default/web:http"}},
+	{name: "an address is off the device", mode: "ipvs", steps: []string{"ip addr del 10.96.0.15/32 dev kube-ipvs0"}, undo: "ip addr add 10.96.0.15/32 dev kube-ipvs0", want: []string{"error frontend-missing default/one:http"}},
+	{name: "an entry of a set is gone", mode: "ipvs", steps: []string{"ipset del KUBE-CLUSTER-IP 10.96.0.15,tcp:80"}, undo: "ipset add KUBE-CLUSTER-IP 10.96.0.15,tcp:80", want: []string{"error masquerade-missing default/one:http"}},
+	{name: "nothing of IPVS is masqueraded", mode: "ipvs", steps: []string{"IPTABLES -t nat -F KUBE-MARK-MASQ"}, want: []string{"error masquerade-missing 7 of 8 Service ports"}},
+	{name: "IPVS does not track", mode: "ipvs", steps: []string{"sysctl -qw net.ipv4.vs.conntrack=0"}, undo: "sysctl -qw net.ipv4.vs.conntrack=1", want: []string{"error ipvs-conntrack-off net.ipv4.vs.conntrack"}},
+	{name: "somebody flushed PREROUTING of ipvs mode", mode: "ipvs", steps: []string{"IPTABLES -t nat -F PREROUTING"}, want: []string{"error jump-missing nat PREROUTING"}},
+	{name: "a hardening script drops what comes in", mode: "ipvs", steps: []string{"IPTABLES -I INPUT -d 10.96.0.0/16 -j DROP"}, want: []string{"error foreign-drop filter INPUT rule 1"}},
 	{name: "the host does not forward", steps: []string{"sysctl -qw net.ipv4.ip_forward=0"}, want: []string{"error ip-forward-off net.ipv4.ip_forward"}},
 	{name: "bridged packets are not seen", steps: []string{"sysctl -qw net.bridge.bridge-nf-call-iptables=0"}, want: []string{"error bridge-nf-off net.bridge.bridge-nf-call-iptables"}},
 	{name: "no route to pods elsewhere", steps: []string{"ip route replace unreachable 10.244.2.0/24"}, want: []string{"error route-missing route to 10.244.2.7"}},
@@ -183,7 +193,7 @@ func (c *cluster) snapshotNode(b portolan, n *lab.Node) (restore func() error, e
 	}
 	return func() error {
 		var errs []error
-		if b.mode == "iptables" {
+		if b.mode != "nftables" {
 			errs = append(errs, feed(ctx, n, b.variant, string(saved), "iptables-restore"))
 		}
 		script := "add table ip kube-proxy\ndelete table ip kube-proxy\nadd table inet firewalld\ndelete table inet firewalld\n"
@@ -237,6 +247,42 @@ func besideKubeProxy(c *cluster, n *lab.Node) (func(), error) {
 	}
 	table, _, _ := strings.Cut(string(text), "\ntable ip6 ")
 	return func() {}, feed(c.t.Context(), n, lab.HostVariant, kubeProxyTable(table), "nft", "-f", "-")
+}
+
+// withoutServer takes the virtual server of a Service away.
+func withoutServer(c *cluster, n *lab.Node) (undo func(), err error) {
+	id := ipvs.ID{Protocol: ipvs.TCP, Addr: netip.MustParseAddrPort("10.96.0.15:80")}
+	return c.atServers(n, func(k *ipvs.Conn) error { return k.DeleteServer(id) }, func(k *ipvs.Conn) error {
+		return errors.Join(k.AddServer(ipvs.Server{ID: id, Scheduler: "rr"}), k.AddReal(id, ipvs.Real{Addr: netip.MustParseAddrPort("10.244.1.4:8080"), Weight: 1}))
+	})
+}
+
+// withoutReal takes one of the two real servers of a Service away.
+func withoutReal(c *cluster, n *lab.Node) (undo func(), err error) {
+	id := ipvs.ID{Protocol: ipvs.TCP, Addr: netip.MustParseAddrPort("10.96.0.10:80")}
+	far := netip.MustParseAddrPort("10.244.2.7:8080")
+	return c.atServers(n, func(k *ipvs.Conn) error { return k.DeleteReal(id, far) }, func(k *ipvs.Conn) error {
+		return k.AddReal(id, ipvs.Real{Addr: far, Weight: 1})
+	})
+}
+
+// atServers changes virtual servers of a node; undo does the other thing.
+func (c *cluster) atServers(n *lab.Node, change, back func(*ipvs.Conn) error) (undo func(), err error) {
+	at := func(do func(*ipvs.Conn) error) error {
+		return n.Do(func() error {
+			k, err := ipvs.Dial()
+			if err != nil {
+				return err
+			}
+			defer k.Close()
+			return do(k)
+		})
+	}
+	return func() {
+		if err := at(back); err != nil {
+			c.t.Error(err)
+		}
+	}, at(change)
 }
 
 // listenOnNodePort has a process on 30080 of a node.

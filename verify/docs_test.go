@@ -7,10 +7,12 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
-// Every code is explained in docs/findings.md, and nothing else is.
+// Every code is explained in docs/findings.md, with an example and a fix, and nothing
+// else is.
 func TestCodesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/findings.md")
 	if err != nil {
@@ -19,6 +21,14 @@ func TestCodesAreDocumented(t *testing.T) {
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^### ([a-z0-9-]+)$`).FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = true
+	}
+	for section := range strings.SplitSeq(string(text), "\n### ") {
+		name, body, _ := strings.Cut(section, "\n")
+		for _, part := range []string{"Example: ", "Fix: "} {
+			if documented[name] && !strings.Contains(strings.ReplaceAll(body, "\n", " "), part) {
+				t.Errorf("docs/findings.md: %s has no %q", name, part)
+			}
+		}
 	}
 	codes := declaredCodes(t)
 	if len(codes) < 10 {

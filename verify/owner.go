@@ -28,6 +28,7 @@ var chainOwners = []struct{ prefix, owner string }{
 	{"AWS-", "aws-vpc-cni"}, {"IP-MASQ", "ip-masq-agent"}, {"KIND-MASQ-AGENT", "kindnet"},
 	{"CNI-", "cni-plugins"}, {"NETAVARK", "podman"}, {"DOCKER", "docker"}, {"LIBVIRT_", "libvirt"},
 	{"ts-", "tailscale"}, {"ufw-", "ufw"}, {"ufw6-", "ufw"}, {"f2b-", "fail2ban"}, {"ISTIO_", "istio"}, {"PROXY_INIT_", "linkerd"},
+	{"AZURE-NPM", "azure-npm"}, {"OVN-KUBE-", "ovn-kubernetes"}, {"OVN-", "kube-ovn"}, {"OPENSHIFT-", "openshift-sdn"}, {"CROWDSEC", "crowdsec"},
 	{"IN_", "firewalld"}, {"FWD_", "firewalld"}, {"FWDI_", "firewalld"}, {"FWDO_", "firewalld"}, {"POST_", "firewalld"}, {"PRE_", "firewalld"},
 	{"INPUT_", "firewalld"}, {"FORWARD_", "firewalld"}, {"OUTPUT_", "firewalld"}, {"POSTROUTING_", "firewalld"}, {"PREROUTING_", "firewalld"},
 }
@@ -37,18 +38,18 @@ var tableOwners = []struct{ prefix, owner string }{
 	{"portolan", portolan}, {"kube-proxy", kubeProxy}, {"flannel-", "flannel"}, {"calico", "calico"}, {"firewalld", "firewalld"},
 	{"docker-", "docker"}, {"tailscale", "tailscale"}, {"kube-router", "kube-router"}, {"kindnet", "kindnet"}, {"kube-network-policies", "kube-network-policies"},
 	{"libvirt", "libvirt"}, {"netavark", "podman"}, {"fail2ban", "fail2ban"}, {"f2b-", "fail2ban"}, {"cni_", "cni-plugins"}, {"nm-", "networkmanager"},
-	{"antrea", "antrea"}, {"cilium", "cilium"},
+	{"antrea", "antrea"}, {"cilium", "cilium"}, {"ovn-kubernetes", "ovn-kubernetes"}, {"crowdsec", "crowdsec"}, {"lxd", "lxd"}, {"incus", "incus"},
 }
 
 // commentOwners tells owners by what they write into comments.
 var commentOwners = []struct{ part, owner string }{
 	{"flanneld", "flannel"}, {"cali:", "calico"}, {"kubernetes", kubeProxy}, {"AWS", "aws-vpc-cni"}, {"cilium", "cilium"}, {"Antrea", "antrea"},
-	{"kube-router", "kube-router"}, {"ip-masq", "ip-masq-agent"}, {"kind-masq", "kindnet"}, {"generated for", "libvirt"},
+	{"kube-router", "kube-router"}, {"ip-masq", "ip-masq-agent"}, {"kind-masq", "kindnet"}, {"generated for", "libvirt"}, {"wg-quick", "wg-quick"},
 }
 
 // interfaceOwners tells owners by the interfaces that a rule names.
 var interfaceOwners = []struct{ prefix, owner string }{
-	{"docker", "docker"}, {"br-", "docker"}, {"cali", "calico"}, {"flannel", "flannel"}, {"virbr", "libvirt"}, {"tailscale", "tailscale"}, {"cilium", "cilium"}, {"eni", "aws-vpc-cni"},
+	{"docker", "docker"}, {"br-", "docker"}, {"cali", "calico"}, {"flannel", "flannel"}, {"virbr", "libvirt"}, {"tailscale", "tailscale"}, {"cilium", "cilium"}, {"eni", "aws-vpc-cni"}, {"weave", "weave"},
 }
 
 // ownerOfStep tells who wrote the rule of a step: by its table, its chain, its
@@ -58,7 +59,7 @@ func (w *world) ownerOfStep(s *trace.Step) Owner {
 	case s.Table == "ipvs":
 		return w.ownerOfServers()
 	case s.Variant == netfilter.Native:
-		return w.ownerOfTable(s.Table)
+		return w.ownerInTable(s)
 	}
 	if o := w.ownerOfChain(s.Chain); o.Name != "" {
 		return o
@@ -79,7 +80,22 @@ func (w *world) ownerOfStep(s *trace.Step) Owner {
 			return Owner{i.owner, "the rule names an interface " + i.prefix + "*"}
 		}
 	}
+	if o := w.ownerOfBuiltIn(s); o.Name != "" {
+		return o
+	}
 	return Owner{admin, "the rule is in a built-in chain and bears no component's mark"}
+}
+
+// ownerInTable tells who wrote a rule of a native table. Those of iptables-nft, which
+// nft lists too, and tables that several programs share tell it by their chains.
+func (w *world) ownerInTable(s *trace.Step) Owner {
+	o := w.ownerOfTable(s.Table)
+	if o.Name == admin {
+		if byChain := w.ownerOfChain(s.Chain); byChain.Name != "" {
+			return byChain
+		}
+	}
+	return o
 }
 
 // ownerOfTable tells who made a native table.
@@ -108,14 +124,36 @@ func (w *world) ownerOfChain(chain string) Owner {
 	return Owner{}
 }
 
-// ownerOfPolicy tells who is known to set the policy of a built-in chain.
-func (w *world) ownerOfPolicy(s *trace.Step) Owner {
-	if s.Chain == "FORWARD" {
-		for _, t := range w.host.Tables {
-			if t.Name == netfilter.Filter && t.Variant == s.Variant && t.Chain("DOCKER") != nil {
-				return Owner{"docker", "its chains are there, and it sets the policy of FORWARD to DROP"}
+// builtInOwners are programs that set policies of built-in chains, or end these with
+// rules of their own; a chain of theirs gives them away.
+var builtInOwners = []struct{ chain, owner, why string }{
+	{"ufw-before-input", "ufw", "its chains are there, and it sets the policies of the built-in ones"},
+	{"INPUT_ZONES", "firewalld", "its chains are there, and it ends the built-in ones with a refusal"},
+}
+
+// ownerOfBuiltIn tells who is known to write into the built-in chains of a table, the
+// zero Owner if nobody is.
+func (w *world) ownerOfBuiltIn(s *trace.Step) Owner {
+	for _, t := range w.host.Tables {
+		if t.Name != s.Table || t.Variant != s.Variant {
+			continue
+		}
+		for _, b := range builtInOwners {
+			if t.Chain(b.chain) != nil {
+				return Owner{b.owner, b.why}
 			}
 		}
+		if s.Rule == 0 && s.Chain == "FORWARD" && t.Name == netfilter.Filter && t.Chain("DOCKER") != nil {
+			return Owner{"docker", "its chains are there, and it sets the policy of FORWARD to DROP"}
+		}
+	}
+	return Owner{}
+}
+
+// ownerOfPolicy tells who is known to set the policy of a built-in chain.
+func (w *world) ownerOfPolicy(s *trace.Step) Owner {
+	if o := w.ownerOfBuiltIn(s); o.Name != "" {
+		return o
 	}
 	return Owner{admin, "policies are set by whoever configures the host"}
 }

@@ -183,14 +183,8 @@ func (f traceFlags) flow() (flow trace.Flow, note string, err error) {
 	}
 	flow.Proto, _ = netfilter.ProtoByName(proto)
 	flow.In, flow.Local = f.in, f.local
-	switch f.hook {
-	case "":
-	case "prerouting":
-		flow.Hook = netfilter.Prerouting
-	case "output":
-		flow.Hook = netfilter.Output
-	default:
-		return flow, "", fmt.Errorf("trace: --hook %s is neither prerouting nor output", f.hook)
+	if flow.Hook, err = entryHook(f.hook); err != nil {
+		return flow, "", err
 	}
 	if f.in != "" && (f.local || flow.Hook == netfilter.Output) {
 		return flow, "", errors.New("trace: a packet that arrives --in an interface is not sent by this host")
@@ -205,20 +199,35 @@ func (f traceFlags) flow() (flow trace.Flow, note string, err error) {
 		}
 		flow.Mark = uint32(n)
 	}
-	for _, id := range []struct {
-		flag, text string
-		to         **uint32
-	}{{"--uid", f.uid, &flow.UID}, {"--gid", f.gid, &flow.GID}} {
-		if id.text == "" {
-			continue
-		}
-		n, err := strconv.ParseUint(id.text, 10, 32)
-		if err != nil {
-			return flow, "", fmt.Errorf("trace: %s %s is no number: names of users and groups are those of another file system", id.flag, id.text)
-		}
-		*id.to = new(uint32(n))
+	if flow.UID, err = sender("--uid", f.uid); err == nil {
+		flow.GID, err = sender("--gid", f.gid)
 	}
-	return flow, note, nil
+	return flow, note, err
+}
+
+// entryHook is where the packet enters, NoHook for "".
+func entryHook(name string) (netfilter.Hook, error) {
+	switch name {
+	case "":
+		return netfilter.NoHook, nil
+	case "prerouting":
+		return netfilter.Prerouting, nil
+	case "output":
+		return netfilter.Output, nil
+	}
+	return netfilter.NoHook, fmt.Errorf("trace: --hook %s is neither prerouting nor output", name)
+}
+
+// sender reads the number of a user or a group, nil for "".
+func sender(flag, text string) (*uint32, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %s %s is no number: names of users and groups are those of another file system", flag, text)
+	}
+	return new(uint32(n)), nil
 }
 
 func addrPort(flag, s string) (netip.Addr, uint16, error) {

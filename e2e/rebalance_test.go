@@ -37,12 +37,19 @@ func TestTopAndRebalance(t *testing.T) {
 			args: []string{"--iptables-min-sync-period", "10ms"}})
 		crowd := c.longConnections(t, connections)
 		c.apply(map[string][]byte{"services.yaml": tcpService(tcpVIP, "ab", "")})
-		if err := c.settles(tcpVIP+":80", "answered pod-1-2"); err != nil {
-			t.Fatal(err)
+		if b.mode != "ipvs" { // where both take turns, and nobody answers three times in a row
+			if err := c.settles(tcpVIP+":80", "answered pod-1-2"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		before := c.top(t)
 		if before.Live < connections || before.Skew < 0.4 || before.Endpoints[0].Live < connections || before.Stale+before.Unreplied > 0 {
 			t.Fatalf("top: %+v", before)
+		}
+		if b.mode == "ipvs" {
+			crowd.stop()
+			c.count("rebalance", 1)
+			return // IPVS remembers connections by itself: none can be shed
 		}
 
 		const announces = `cost: at most (\d+) connections are reset .* probably (\d+)`

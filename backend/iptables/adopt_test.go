@@ -202,7 +202,7 @@ func plain(f *dataplane.Fake) map[string][]string {
 func checkTargets(t *rapid.T, content map[string][]string) {
 	for container, lines := range content {
 		for _, l := range lines {
-			if target := targetOf(" " + l); strings.HasPrefix(target, "KUBE-") {
+			if target := iptables.TargetOf(" " + l); strings.HasPrefix(target, "KUBE-") {
 				if _, there := content[tableOf(container)+"/"+target]; !there {
 					t.Fatalf("%s leads to %s, which is not there: %s", container, target, l)
 				}

@@ -48,7 +48,7 @@ func (d dump) todaysComments() {
 			continue
 		}
 		for i, l := range lines {
-			sep := d["nat/"+targetOf(" "+l)]
+			sep := d["nat/"+iptables.TargetOf(" "+l)]
 			if len(sep) != 2 || strings.Contains(l, " -> ") {
 				continue // the masquerade rule, or today's
 			}

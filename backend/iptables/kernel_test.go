@@ -194,7 +194,7 @@ func foreignLines(text string) []string {
 			}
 		case strings.HasPrefix(line, "-A "):
 			chain, _, _ := strings.Cut(line[3:], " ")
-			if ownChain(table+"/"+chain) || ownChain(table+"/"+targetOf(line)) {
+			if ownChain(table+"/"+chain) || ownChain(table+"/"+iptables.TargetOf(line)) {
 				continue
 			}
 		}

@@ -80,7 +80,7 @@ func (t *observedTable) rule(chain, rule string) bool {
 		}
 		body, _ := iptables.Canonical(rule)
 		key, ours := t.shared[body]
-		if !ours && strings.HasPrefix(targetOf(" "+rule), ownPrefix) {
+		if !ours && strings.HasPrefix(iptables.TargetOf(" "+rule), ownPrefix) {
 			key, ours = dataplane.Key{Container: t.container, Rank: dataplane.Keyed, Name: body}, true // of another layout
 		}
 		return !ours || t.yield(dataplane.Object{Key: key, Body: body}, nil)

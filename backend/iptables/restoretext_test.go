@@ -292,7 +292,7 @@ func TestBatchesLeadOnlyToWhatIsThere(t *testing.T) {
 			chain, _, _ = strings.Cut(chain, " ")
 			there[chain] = true
 		}
-		if target := targetOf(" " + line); strings.HasPrefix(target, "KUBE-S") && !there[target] {
+		if target := iptables.TargetOf(" " + line); strings.HasPrefix(target, "KUBE-S") && !there[target] {
 			t.Errorf("line %d leads to a chain that is not there: %s", i+1, line)
 		}
 		if k := keyOf(plan, in.batch, i+1); strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A "+chainOf(k.Container)+" ") {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 
 	"portolan/dataplane"
 	"portolan/kernel/iptables"
@@ -22,120 +21,17 @@ var modeChains = []string{natNodePort, natLoadBalancer, natInside, natTo, filter
 
 // CleanupRules removes the chains that only this mode has, ours and kube-proxy's, and
 // the rules that lead to them from built-in chains and from chains that iptables mode
-// has too. It returns what it removed, or would remove in a dry run, in the words
-// "table: -X CHAIN" and "table: -D CHAIN rule". A chain that a foreign chain leads to
-// is emptied, stays, and is an error.
+// has too. It returns what it removed, or would remove in a dry run, as
+// iptables.Tool.Remove does.
 func CleanupRules(ctx context.Context, tool *iptables.Tool, dryRun bool) ([]string, error) {
-	var removed []string
-	var errs []error
-	for _, table := range tables {
-		if !tool.Loaded(table) {
-			continue
-		}
-		l, err := findLeftovers(ctx, tool, table)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("ipvs: cleanup: %w", err))
-			continue
-		}
-		list := l.commands()
-		if len(list) > 0 && !dryRun {
-			if err := tool.Restore(ctx, l.text(list)); err != nil {
-				errs = append(errs, fmt.Errorf("ipvs: cleanup: %w", err))
-				continue
-			}
-		}
-		for _, command := range list {
-			removed = append(removed, table+": "+command)
-		}
-		errs = append(errs, l.inUse()...)
+	removed, err := tool.Remove(ctx, tables, iptables.Removal{
+		Chains: func(chain string) bool { return slices.Contains(modeChains, chain) },
+		Shared: ownChain,
+	}, dryRun)
+	if err != nil {
+		err = fmt.Errorf("ipvs: cleanup: %w", err)
 	}
-	return removed, errors.Join(errs...)
-}
-
-// leftovers is what of this mode is in one table.
-type leftovers struct {
-	table   string
-	chains  map[string]bool
-	lead    []string          // "CHAIN rule", as saved, from built-in and shared chains
-	foreign map[string]string // chain of ours -> a rule of a foreign chain
-}
-
-func findLeftovers(ctx context.Context, tool *iptables.Tool, table string) (*leftovers, error) {
-	l := &leftovers{table: table, chains: map[string]bool{}, foreign: map[string]string{}}
-	builtin := map[string]bool{}
-	for line, err := range tool.Save(ctx, table) {
-		if err != nil {
-			return nil, err
-		}
-		if declaration, ok := strings.CutPrefix(line, ":"); ok {
-			chain, policy, _ := strings.Cut(declaration, " ")
-			if slices.Contains(modeChains, table+"/"+chain) {
-				l.chains[chain] = true
-			}
-			builtin[chain] = !strings.HasPrefix(policy, "-")
-			continue
-		}
-		rule, ok := strings.CutPrefix(line, "-A ")
-		if !ok {
-			continue
-		}
-		chain, _, _ := strings.Cut(rule, " ")
-		target := targetOf(rule)
-		switch {
-		case l.chains[chain] || !slices.Contains(modeChains, table+"/"+target):
-		case builtin[chain] || ownChain(table+"/"+chain):
-			l.lead = append(l.lead, rule)
-		default:
-			l.foreign[target] = rule
-		}
-	}
-	return l, nil
-}
-
-// targetOf returns where a saved rule jumps or goes to.
-func targetOf(rule string) string {
-	for _, option := range []string{" -j ", " -g "} {
-		if i := strings.LastIndex(rule, option); i >= 0 {
-			target, _, _ := strings.Cut(rule[i+len(option):], " ")
-			return target
-		}
-	}
-	return ""
-}
-
-func (l *leftovers) commands() []string {
-	var out []string
-	for _, rule := range l.lead {
-		out = append(out, "-D "+rule)
-	}
-	for _, c := range slices.Sorted(maps.Keys(l.chains)) {
-		if l.foreign[c] == "" {
-			out = append(out, "-X "+c)
-		}
-	}
-	return out
-}
-
-func (l *leftovers) text(commands []string) []byte {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%s\n", l.table)
-	for _, c := range slices.Sorted(maps.Keys(l.chains)) {
-		fmt.Fprintf(&b, ":%s - [0:0]\n", c)
-	}
-	for _, command := range commands {
-		fmt.Fprintln(&b, command)
-	}
-	b.WriteString("COMMIT\n")
-	return []byte(b.String())
-}
-
-func (l *leftovers) inUse() []error {
-	var errs []error
-	for _, c := range slices.Sorted(maps.Keys(l.foreign)) {
-		errs = append(errs, fmt.Errorf("ipvs: cleanup: chain %s of table %s is emptied but stays, since a rule of another program leads to it: -A %s",
-			c, l.table, l.foreign[c]))
-	}
-	return errs
+	return removed, err
 }
 
 // CleanupKernel removes the virtual servers of one family that are ours or

@@ -21,7 +21,7 @@ type Backend interface {
 	// Base returns what does not depend on any Service. It is pure.
 	Base(service.Node) []dataplane.Object
 	// Render returns what one Service asks for. It is pure: the same input gives
-	// the same objects.
+	// the same objects. Several goroutines call it at a time.
 	Render(service.Node, *service.Service) ([]dataplane.Object, error)
 }
 

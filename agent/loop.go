@@ -3,6 +3,9 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -249,19 +252,46 @@ func (l *loop) render(s *service.Snapshot) {
 	}
 	if everything {
 		l.sync.Set(dataplane.Owner{}, l.backend.Base(s.Node))
-		for svc := range s.All() {
-			l.renderService(s.Node, svc)
-		}
+		l.renderAll(s)
 	}
 	l.rendered = s
 }
 
+// renderAll renders everything, on all processors.
+func (l *loop) renderAll(s *service.Snapshot) {
+	list := slices.Collect(s.All())
+	done := make([]rendering, len(list))
+	var wg sync.WaitGroup
+	workers := min(runtime.GOMAXPROCS(0), len(list))
+	for first := range workers {
+		wg.Go(func() {
+			for i := first; i < len(list); i += workers {
+				done[i].objects, done[i].err = l.backend.Render(s.Node, list[i])
+			}
+		})
+	}
+	wg.Wait()
+	for i, svc := range list {
+		l.take(svc, done[i])
+	}
+}
+
+// rendering is what came of rendering a Service.
+type rendering struct {
+	objects []dataplane.Object
+	err     error
+}
+
 func (l *loop) renderService(node service.Node, svc *service.Service) {
-	delete(l.unrendered, svc.Name)
 	objects, err := l.backend.Render(node, svc)
-	if err != nil {
-		l.unrendered[svc.Name] = err
+	l.take(svc, rendering{objects, err})
+}
+
+func (l *loop) take(svc *service.Service, r rendering) {
+	delete(l.unrendered, svc.Name)
+	if r.err != nil {
+		l.unrendered[svc.Name] = r.err
 		return
 	}
-	l.sync.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, objects)
+	l.sync.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, r.objects)
 }

@@ -74,10 +74,10 @@ func chooseCluster(node Node, all []Endpoint) ([]Endpoint, string) {
 		}
 		return serving, "no endpoint is ready; terminating ones that still serve are used"
 	}
-	if hinted := allHinted(ready, node.Name, func(e Endpoint) []string { return e.NodeHints }); hinted != nil {
+	if hinted := allHinted(ready, node.Name, func(e Endpoint) []string { return e.Hints.nodes() }); hinted != nil {
 		return hinted, "endpoints hinted for this node"
 	}
-	if hinted := allHinted(ready, node.Zone, func(e Endpoint) []string { return e.ZoneHints }); hinted != nil {
+	if hinted := allHinted(ready, node.Zone, func(e Endpoint) []string { return e.Hints.zones() }); hinted != nil {
 		return hinted, "endpoints hinted for zone " + node.Zone
 	}
 	return ready, "all ready endpoints"

@@ -12,6 +12,7 @@ func testEndpoint(t *testing.T, s string) Endpoint {
 	t.Helper()
 	fields := strings.Fields(s)
 	e := Endpoint{Addr: netip.AddrPortFrom(netip.MustParseAddr(fields[0]), 8080)}
+	var hints Hints
 	for _, f := range fields[1:] {
 		key, value, _ := strings.Cut(f, "=")
 		switch key {
@@ -24,12 +25,15 @@ func testEndpoint(t *testing.T, s string) Endpoint {
 		case "node":
 			e.Node = value
 		case "zone":
-			e.ZoneHints = strings.Split(value, ",")
+			hints.Zones = strings.Split(value, ",")
 		case "for":
-			e.NodeHints = strings.Split(value, ",")
+			hints.Nodes = strings.Split(value, ",")
 		default:
 			t.Fatalf("unknown word %q", f)
 		}
+	}
+	if !hints.Equal(nil) {
+		e.Hints = &hints
 	}
 	return e
 }

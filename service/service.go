@@ -208,11 +208,35 @@ type Endpoint struct {
 	// Ready is the slice's condition, which already counts
 	// publishNotReadyAddresses; Serving ignores termination (KEP-1672).
 	Ready, Serving, Terminating bool
-	Node                        string   // empty when not known, which is never local
-	ZoneHints                   []string // hints.forZones
-	NodeHints                   []string // hints.forNodes
-	Weight                      Weight   // beside others; see Ratios
-	Warmth                      Warmth   // of an endpoint that is fresh, with Service.SlowStart
+	Weight                      Weight // beside others; see Ratios
+	Warmth                      Warmth // of an endpoint that is fresh, with Service.SlowStart
+	Node                        string // empty when not known, which is never local
+	Hints                       *Hints // often shared with others; nil for none
+}
+
+// Hints say for whom an endpoint is meant. They never change.
+type Hints struct {
+	Zones []string // hints.forZones
+	Nodes []string // hints.forNodes
+}
+
+// Equal tells whether both say the same; nil is no hint.
+func (h *Hints) Equal(o *Hints) bool {
+	return slices.Equal(h.zones(), o.zones()) && slices.Equal(h.nodes(), o.nodes())
+}
+
+func (h *Hints) zones() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Zones
+}
+
+func (h *Hints) nodes() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Nodes
 }
 
 // usable while nothing ready is left: KEP-1669.

@@ -17,7 +17,7 @@ import (
 // what it needs is in the routes and source ranges of the frontends.
 var policyFields = []string{
 	"InternalPolicy", "ExternalPolicy", "MasqueradeAll", "LoadBalancerIPs", "ExternalIPs", "AffinityTimeout",
-	"Ready", "Serving", "Terminating", "ZoneHints", "NodeHints", "Detects", "Any", "Zone",
+	"Ready", "Serving", "Terminating", "Hints", "Detects", "Any", "Zone",
 }
 
 func TestInvariant1BackendsDecideNothingAgain(t *testing.T) {

@@ -2,12 +2,9 @@ package nftables
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"portolan/dataplane"
 	"portolan/kernel/nft"
@@ -36,6 +33,7 @@ type observation struct {
 	b       *Backend
 	yield   func(dataplane.Object, error) bool
 	late    waiting // what was seen of those that wait
+	found   collection
 	stopped bool
 }
 
@@ -159,12 +157,12 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 	if !ofFrontends {
 		o.give(s.container(set), dataplane.Keyed, "", "")
 	}
-	var found collection
+	found := &o.found
 	err := o.b.options.Conn.Elements(o.b.table, set, found.reset, found.add)
 	if err != nil {
 		return err
 	}
-	for name, body := range o.b.objectsOf(s, &found) {
+	for name, body := range o.b.objectsOf(s, found) {
 		if !ofFrontends {
 			if !o.give(s.container(set), dataplane.Keyed, name, body) {
 				break
@@ -185,146 +183,6 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 		e.set(set, s, data)
 	}
 	return nil
-}
-
-// collection holds the elements of one set.
-type collection struct {
-	list []nft.Element
-	room []byte
-}
-
-func (c *collection) reset() { c.list, c.room = c.list[:0], c.room[:0] }
-
-func (c *collection) add(e nft.Element) {
-	e.Key, e.KeyEnd, e.Data = c.copy(e.Key), c.copy(e.KeyEnd), c.copy(e.Data)
-	c.list = append(c.list, e)
-}
-
-func (c *collection) copy(b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	if cap(c.room)-len(c.room) < len(b) {
-		c.room = make([]byte, 0, 64<<10)
-	}
-	from := len(c.room)
-	c.room = append(c.room, b...)
-	return c.room[from:len(c.room):len(c.room)]
-}
-
-// objectsOf turns elements into names and bodies as Render writes them.
-func (b *Backend) objectsOf(s *shape, c *collection) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		if s.isSlots() || s.ranges {
-			b.grouped(s, c.list, yield)
-			return
-		}
-		for _, e := range c.list {
-			if !yield(b.plain(s, e)) {
-				return
-			}
-		}
-	}
-}
-
-// plain is an element that is an object by itself.
-func (b *Backend) plain(s *shape, e nft.Element) (name, body string) {
-	if s.key[0] == scope {
-		id := binary.NativeEndian.Uint32(e.Key)
-		if name = e.Comment; name == "" {
-			name = fmt.Sprintf("#%d", id)
-		}
-		b.ids.learn(name, id)
-	} else {
-		text, _ := b.words.keyText(nil, s.key, e.Key)
-		name = string(text)
-	}
-	switch s.holds {
-	case aVerdict:
-		return name, name + " : " + verdictText(e.Verdict)
-	case aScope:
-		id := binary.NativeEndian.Uint32(e.Data)
-		if text := b.ids.name(id); text != "" {
-			return name, name + " : " + text
-		}
-		return name, fmt.Sprintf("%s : #%d", name, id)
-	}
-	return name, name
-}
-
-// grouped puts the elements together that belong to one frontend.
-func (b *Backend) grouped(s *shape, list []nft.Element, yield func(string, string) bool) {
-	front := len(s.key) - 1
-	cut := 0
-	for _, p := range s.key[:front] {
-		_, length := b.words.partType(p)
-		cut += (length + 3) &^ 3
-	}
-	slices.SortFunc(list, func(x, y nft.Element) int {
-		if c := strings.Compare(string(x.Key[:cut]), string(y.Key[:cut])); c != 0 {
-			return c
-		}
-		if s.ranges {
-			return strings.Compare(string(x.Key[cut:]), string(y.Key[cut:]))
-		}
-		return int(binary.NativeEndian.Uint32(x.Key[cut:])) - int(binary.NativeEndian.Uint32(y.Key[cut:]))
-	})
-	var text []byte
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && string(list[n].Key[:cut]) == string(list[0].Key[:cut]) {
-			n++
-		}
-		text, _ = b.words.keyText(text[:0], s.key[:front], list[0].Key[:cut])
-		end := len(text)
-		text = append(text, " : "...)
-		if s.ranges {
-			text = b.rangesText(text, list[:n], cut)
-		} else {
-			text = b.slotsText(text, list[:n], cut)
-		}
-		both := string(text)
-		if !yield(both[:end], both[end:]) {
-			return
-		}
-		list = list[n:]
-	}
-}
-
-func (b *Backend) slotsText(out []byte, list []nft.Element, cut int) []byte {
-	next := uint32(0)
-	from := len(out)
-	for _, e := range list {
-		at := binary.NativeEndian.Uint32(e.Key[cut:])
-		switch {
-		case at >= localSlots && next < localSlots:
-			out, next = append(out, " | "...), localSlots
-		case len(out) > from:
-			out = append(out, ", "...)
-		}
-		if at != next {
-			out = fmt.Appendf(out, "%d=", at)
-		}
-		out, _ = b.words.keyText(out, []part{address, port}, e.Data)
-		next = at + 1
-	}
-	return out
-}
-
-func (b *Backend) rangesText(out []byte, list []nft.Element, cut int) []byte {
-	for i, e := range list {
-		if i > 0 {
-			out = append(out, ", "...)
-		}
-		from, _ := netip.AddrFromSlice(e.Key[cut:])
-		end := e.KeyEnd
-		if end == nil {
-			end = e.Key
-		}
-		to, _ := netip.AddrFromSlice(end[cut:])
-		out = append(out, rangeText(from, to)...)
-	}
-	return out
 }
 
 // hookText is the first line of a base chain.

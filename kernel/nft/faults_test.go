@@ -112,3 +112,95 @@ func TestNetlinkFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestMoreErrorsThanRoom: a kernel that has more to say than the socket holds leaves
+// an error, and nothing that the next answer is taken for.
+func TestMoreErrorsThanRoom(t *testing.T) {
+	inNamespace(t)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 2048); err != nil {
+		t.Fatal(err)
+	}
+	c := &Conn{socket: netlink.On(fd)}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := commit(t, c, func(b *Batch) { b.AddTable(0) }); err != nil {
+		t.Fatal(err)
+	}
+	err = commit(t, c, func(b *Batch) {
+		for i := range 1000 {
+			b.DeleteSet("missing", i)
+		}
+	})
+	var refused *BatchError
+	if !errors.As(err, &refused) {
+		t.Fatalf("%v", err)
+	}
+	if n := len(refused.Refused); n == 1000 {
+		t.Fatal("there was room for all: the test shows nothing")
+	}
+	for _, r := range refused.Refused {
+		if r.Err != unix.ENOENT || !r.Certain {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := commit(t, c, func(b *Batch) { b.AddChain(Chain{Name: "next"}, 0) }); err != nil {
+		t.Errorf("the next batch: %v", err)
+	}
+	if there, err := c.HasChain(testTable, "next"); err != nil || !there {
+		t.Errorf("chain of the next batch: %v, %v", there, err)
+	}
+}
+
+// TestDumpWhileOthersWrite: a dump during which others change their tables comes to an
+// end, and says what is there of ours.
+func TestDumpWhileOthersWrite(t *testing.T) {
+	inNamespace(t)
+	c, other := dial(t), dial(t)
+	const elements = 20_000
+	err := commit(t, c, func(b *Batch) {
+		b.AddTable(0)
+		b.AddSet(Set{Name: "many", KeyType: TypeClassID, KeyLen: 4}, 0)
+		for i := range elements {
+			b.AddElement("many", Element{Key: binary.BigEndian.AppendUint32(nil, uint32(i))}, 0)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			b := NewBatch(Table{IPv4, "other"})
+			b.AddTable(0)
+			b.DeleteTable(0)
+			if err := other.Commit(b); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 5 {
+		seen := map[string]bool{}
+		err := c.Elements(testTable, "many", func() { clear(seen) }, func(e Element) { seen[string(e.Key)] = true })
+		if err != nil || len(seen) != elements {
+			t.Errorf("%d elements of %d, %v", len(seen), elements, err)
+		}
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -31,8 +31,10 @@ import (
 
 const (
 	// settle is the least time from one Snapshot to the next, so that a burst of
-	// events gives few of them.
+	// events gives few of them; busy, after one that had to wait: with nftables, the
+	// kernel takes a millisecond for most changes, whatever is in them.
 	settle = 10 * time.Millisecond
+	busy   = 15 * time.Millisecond
 	// nodeWait is how long a Node without addresses is waited for, as kube-proxy;
 	// podCIDRWait, how long one without pod CIDRs where these are what pods are
 	// known by.
@@ -161,6 +163,7 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 		last     *service.Snapshot
 		start    = starting{source: s}
 		news     bool
+		waited   bool // the news, for the Snapshot before to settle
 		settling <-chan time.Time
 	)
 	for {
@@ -178,12 +181,15 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 			news = true
 		case <-settling:
 			settling = nil
+			waited = news
 		}
 		if !news || settling != nil || !start.over() {
 			continue
 		}
-		news = false
-		settling = time.After(settle)
+		if settling = time.After(settle); waited {
+			settling = time.After(busy)
+		}
+		news, waited = false, false
 		s.mu.Lock()
 		now := s.cluster.Snapshot()
 		s.mu.Unlock()

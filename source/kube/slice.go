@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"cmp"
 	"net/netip"
 	"slices"
@@ -84,29 +85,37 @@ func (s *Slice) port(of service.Port) uint16 {
 // endpoints merges the endpoints of all slices that serve the port.
 func endpoints(port service.Port, of []*Slice, w weights) []service.Endpoint {
 	type keyed struct {
-		text string
-		ep   service.Endpoint
+		from, to int32 // of the text
+		port     uint16
+		endpoint *endpoint
 	}
-	var all []keyed
+	count := 0
+	for _, s := range of {
+		count += len(s.endpoints)
+	}
+	const longest = len("255.255.255.255:65535") // of most; others have the text grow
+	all, text := make([]keyed, 0, count), make([]byte, 0, count*longest)
 	for _, s := range of {
 		number := s.port(port)
 		if number == 0 {
 			continue
 		}
-		for _, e := range s.endpoints {
-			ep := e.at(number, w)
-			all = append(all, keyed{ep.Addr.String(), ep})
+		for i := range s.endpoints {
+			k := keyed{from: int32(len(text)), port: number, endpoint: &s.endpoints[i]}
+			text = netip.AddrPortFrom(k.endpoint.addr, number).AppendTo(text)
+			k.to = int32(len(text))
+			all = append(all, k)
 		}
 	}
+	compare := func(a, b keyed) int { return bytes.Compare(text[a.from:a.to], text[b.from:b.to]) }
 	// A running pod beats a terminating one on a reused address.
 	slices.SortStableFunc(all, func(a, b keyed) int {
-		return cmp.Or(cmp.Compare(a.text, b.text), compareBool(a.ep.Terminating, b.ep.Terminating))
+		return cmp.Or(compare(a, b), compareBool(a.endpoint.terminating, b.endpoint.terminating))
 	})
+	all = slices.CompactFunc(all, func(a, b keyed) bool { return compare(a, b) == 0 })
 	out := make([]service.Endpoint, 0, len(all))
-	for i, k := range all {
-		if i == 0 || all[i-1].text != k.text {
-			out = append(out, k.ep)
-		}
+	for _, k := range all {
+		out = append(out, k.endpoint.at(k.port, w))
 	}
 	return out
 }
@@ -131,8 +140,8 @@ type endpoint struct {
 
 // place is where endpoints are, and for whom they are meant.
 type place struct {
-	zone                 string
-	zoneHints, nodeHints []string
+	zone  string
+	hints *service.Hints
 }
 
 // placeOf returns the place of an endpoint, which is often that of the one before.
@@ -142,14 +151,15 @@ func placeOf(e *discovery.Endpoint, before *place) *place {
 		p.zone = *e.Zone
 	}
 	if e.Hints != nil {
+		p.hints = &service.Hints{}
 		for _, z := range e.Hints.ForZones {
-			p.zoneHints = append(p.zoneHints, z.Name)
+			p.hints.Zones = append(p.hints.Zones, z.Name)
 		}
 		for _, n := range e.Hints.ForNodes {
-			p.nodeHints = append(p.nodeHints, n.Name)
+			p.hints.Nodes = append(p.hints.Nodes, n.Name)
 		}
 	}
-	if before != nil && p.zone == before.zone && slices.Equal(p.zoneHints, before.zoneHints) && slices.Equal(p.nodeHints, before.nodeHints) {
+	if before != nil && p.zone == before.zone && p.hints.Equal(before.hints) {
 		return before
 	}
 	return &p
@@ -188,8 +198,7 @@ func (e endpoint) at(port uint16, w weights) service.Endpoint {
 		Serving:     e.serving,
 		Terminating: e.terminating,
 		Node:        node,
-		ZoneHints:   e.place.zoneHints,
-		NodeHints:   e.place.nodeHints,
+		Hints:       e.place.hints,
 		Weight:      w.of(e.addr, node, e.place.zone),
 	}
 }

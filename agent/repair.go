@@ -73,6 +73,12 @@ func (s *stopwatch) Observe(ctx context.Context) iter.Seq2[dataplane.Object, err
 	}
 }
 
+// The codes of what others do to rules, as a verification of them has them.
+const (
+	DriftMissing = "drift-missing" // something is not there any more
+	DriftForeign = "drift-foreign" // something is there that nobody asks for
+)
+
 // damageText says what others did, and who did something last.
 func damageText(r Result) string {
 	d := r.Report.Damage
@@ -80,8 +86,8 @@ func damageText(r Result) string {
 	if r.By != "" {
 		who += " (the last was " + strconv.Quote(r.By) + ")"
 	}
-	text := fmt.Sprintf("%s changed %d chains or sets of %v: %d rules or elements were missing, %d did not belong there; they are put back",
-		who, d.Containers, r.Family, d.Missing, d.Foreign)
+	text := fmt.Sprintf("%s changed %d chains or sets of %v: %d rules or elements were missing (%s), %d did not belong there (%s); they are put back",
+		who, d.Containers, r.Family, d.Missing, DriftMissing, d.Foreign, DriftForeign)
 	for _, line := range d.Lines {
 		text += "; " + line[:min(len(line), lineBytes)]
 	}

@@ -64,6 +64,7 @@ const (
 	RulesWritten       = "RulesWritten"       // the last attempt to write succeeded
 	ServicesProgrammed = "ServicesProgrammed" // every Service is programmed as it asks
 	NothingPending     = "NothingPending"     // no change waits to be written
+	RulesIntact        = "RulesIntact"        // what others did to the rules is put right
 	APIServerHeard     = "APIServerHeard"     // the API server tells of everything that the proxy follows
 	LoopbackAnswers    = "LoopbackAnswers"    // this process listens for NodePorts on loopback, where it should
 )

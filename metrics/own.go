@@ -6,13 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"portolan/agent"
+	"portolan/dataplane"
 )
 
 // ownMetrics are those that kube-proxy does not have.
 type ownMetrics struct {
 	attempts, failures, lines *prometheus.CounterVec
 	repairs, damage           *prometheus.CounterVec
-	failed, conflicts         *prometheus.GaugeVec
+	failed, conflicts, drift  *prometheus.GaugeVec
 }
 
 func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
@@ -26,6 +27,7 @@ func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 		repairs:   counter(r, portolan("repairs_total", "Times that others were found to have changed our rules."), "ip_family"),
 		damage:    counter(r, portolan("damaged_objects_total", "Rules, set elements and the like of ours that others took away, or that they added."), "ip_family", "damage"),
 		failed:    gauge(r, portolan("failed_services", "Services that are not programmed as they ask."), "ip_family"),
+		drift:     gauge(r, portolan("drift_objects", "Rules, set elements and the like that others took away or added, and that are not put right yet."), "ip_family", "code"),
 		conflicts: gauge(r, portolan("address_conflicts", "Rules that a Service asks for and an older Service has."), "ip_family"),
 	}
 	for _, f := range o.Families { // zero is an answer too
@@ -38,6 +40,7 @@ func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 		for _, damage := range []string{"missing", "foreign"} {
 			m.damage.WithLabelValues(f.String(), damage)
 		}
+		m.setDrift(f.String(), dataplane.Damage{})
 		m.repairs.WithLabelValues(f.String())
 		m.failures.WithLabelValues(f.String())
 		m.failed.WithLabelValues(f.String())
@@ -64,7 +67,17 @@ func (m ownMetrics) note(r agent.Result) {
 	}
 	if r.Err != nil {
 		m.failures.WithLabelValues(family).Inc()
+		if !r.Report.Damage.None() {
+			m.setDrift(family, r.Report.Damage)
+		}
 		return
 	}
+	m.setDrift(family, dataplane.Damage{})
 	m.failed.WithLabelValues(family).Set(float64(len(r.Refused)))
+}
+
+// setDrift tells what is not put right, by the codes that a verification has for it.
+func (m ownMetrics) setDrift(family string, d dataplane.Damage) {
+	m.drift.WithLabelValues(family, agent.DriftMissing).Set(float64(d.Missing))
+	m.drift.WithLabelValues(family, agent.DriftForeign).Set(float64(d.Foreign))
 }

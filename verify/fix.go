@@ -46,3 +46,15 @@ func (w *world) proxyName() string {
 	}
 	return "the Service proxy"
 }
+
+// knownAs is a problem of the same pattern that many have had, "" without one.
+func knownAs(f *Finding, d difference) string {
+	const issues = "https://github.com/kubernetes/kubernetes/issues/"
+	switch {
+	case f.Code == HairpinBroken:
+		return issues + "45790"
+	case f.Code == ForeignDrop && f.Owner.Name == "docker" && d.step != nil && d.step.Rule == 0:
+		return issues + "39823" // Docker's policy of FORWARD
+	}
+	return ""
+}

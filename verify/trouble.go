@@ -62,6 +62,9 @@ func (t *trouble) add(w *world, pf service.PortFrontends, c *call, d difference)
 	if f.Fix == "" {
 		f.Fix = fixOf(w, d, &f)
 	}
+	if f.Link == "" {
+		f.Link = knownAs(&f, d)
+	}
 	key := groupKey{f.Code, f.Object}
 	order := c.target.fe.Kind.String() + " " + c.client.name + " " + c.target.to.String() + " " + pf.Name.String()
 	if t.groups == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 
 	"portolan/agent"
 	"portolan/backend/nftables"
@@ -14,7 +15,10 @@ import (
 	"portolan/dataplane"
 	"portolan/kernel/nft"
 	"portolan/metrics"
+	"portolan/netfilter"
+	"portolan/netfilter/detect"
 	"portolan/service"
+	"portolan/verify"
 )
 
 // tableFamilies pairs the families of the model with those of tables.
@@ -77,7 +81,18 @@ func newTable(c config.Config, f service.Family, log *slog.Logger, trouble func(
 // tables in the kernel.
 func compareTables(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
 	if against != "kernel" {
-		return nil, errors.New("flag --against: in nftables mode only the kernel can be compared with")
+		texts, err := detect.Read(against)
+		if err != nil {
+			return nil, fmt.Errorf("flag --against: %w", err)
+		}
+		host, err := detect.Host(detect.Options{}, texts...)
+		if err != nil {
+			return nil, fmt.Errorf("flag --against: %w", err)
+		}
+		if !slices.ContainsFunc(host.Tables, func(t *netfilter.Table) bool { return t.Variant == netfilter.Native }) {
+			return nil, fmt.Errorf("flag --against: %s has no table of nft: give it the output of nft list ruleset", against)
+		}
+		return compareListing(host, c, s, families)
 	}
 	var out []difference
 	for _, f := range families {
@@ -86,6 +101,30 @@ func compareTables(ctx context.Context, against string, c config.Config, s *serv
 			return nil, err
 		}
 		out = append(out, difference{f, plan})
+	}
+	return out, nil
+}
+
+// compareListing returns what differs between what Services ask for and our tables in a
+// listing. Where the host lets odd TCP packets pass, so does the plan.
+func compareListing(host *netfilter.Host, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+	if host.Sysctls["net.netfilter.nf_conntrack_tcp_be_liberal"] == "1" {
+		c.Conntrack.TCPBeLiberal = true
+	}
+	p, err := makePlan(c, s, families)
+	if err != nil {
+		return nil, err
+	}
+	var out []difference
+	for _, f := range p {
+		plan, err := detect.Host(detect.Options{}, detect.Text{Name: "plan", Text: f.text})
+		if err != nil {
+			return nil, fmt.Errorf("reading the plan: %w", err)
+		}
+		for _, want := range plan.Tables {
+			have := host.Table(netfilter.Family(f.family), netfilter.Native, want.Name)
+			out = append(out, difference{f.family, verify.TableDiff(want, have)})
+		}
 	}
 	return out, nil
 }

@@ -41,7 +41,7 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 	}
 	flags := addPlanFlags(cmd)
 	family := cmd.Flags().String("ip-family", "", "ipv4 or ipv6; empty prints both")
-	against := cmd.Flags().String("against", "", "print the difference to the rules of this host (kernel, needs root) or of an iptables-save output (a file)")
+	against := cmd.Flags().String("against", "", "print the difference to the rules of this host (kernel, needs root) or of a file: the output of iptables-save, or in nftables mode of nft list ruleset, as text or JSON")
 	output := cmd.Flags().StringP("output", "o", "text", "text or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		families, err := parseFamilies(*family)
@@ -162,7 +162,7 @@ func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (
 // planBackend returns what renders, and what prints a plan.
 func planBackend(c config.Config, f service.Family) (agent.Backend, func(dataplane.Plan) string) {
 	if c.Mode == config.NFTables {
-		b := nftables.New(nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit})
+		b := nftables.New(nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit, LiberalTCP: c.Conntrack.TCPBeLiberal})
 		return b, b.PlanText
 	}
 	if c.Mode == config.IPVS {

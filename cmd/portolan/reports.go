@@ -19,6 +19,7 @@ type reports struct {
 	ports     *nodePortHealth
 	others    *takeover
 	flows     flows
+	drift     driftLog
 	conntrack func() // what the kernel takes only once rules are there; may be nil
 	events    func(apiserver.Note)
 	journal   *agent.Journal
@@ -35,6 +36,7 @@ func (r *reports) synced(result agent.Result) {
 	r.others.note(result)
 	r.health.Attempted(result.Family, healthcheck.Attempt{Err: result.Err, Failed: result.Refused})
 	r.counts.Synced(result)
+	r.drift.note(time.Now(), result)
 	r.flows.written(result)
 	r.tellEvents(result.Family, result.News) // the agent has them in its journal
 	if result.Err != nil {

@@ -59,6 +59,8 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	report.journal = a.Journal()
 	report.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
 	report.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
+	report.drift.start(families)
+	report.health.TellMore(report.drift.conditions)
 	report.counts.Watch(a)
 	report.counts.WatchDropped(kernel.dropped, a.Written)
 	shown.Failures = a.Journal()

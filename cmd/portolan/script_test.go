@@ -37,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", filepath.Join(root, "examples"))
 			e.Setenv("DUMPS", filepath.Join(root, "testdata", "dumps"))
+			e.Setenv("NODES", filepath.Join(root, "testdata", "two-nodes"))
 			return nil
 		},
 	})

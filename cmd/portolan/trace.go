@@ -26,6 +26,8 @@ type traceFlags struct {
 	manifests       []string
 	output          string
 	counters        string
+	dumps           []string // NODE=PATH
+	at              string
 }
 
 func newTraceCommand() *cobra.Command {
@@ -40,13 +42,18 @@ iptables-save, iptables -S, iptables -L -nv, nft list ruleset (text and JSON),
 ipset save, ipvsadm -Ln and -Sn, conntrack -L, ip addr, ip route, route -n, ip
 rule, sysctl -a, recognised by content; together they make one host. --host describes what is not at hand.
 
+--dump NODE=PATH, once for each node, follows the packet from node to node, over plain
+routes and vxlan, and the answer back; --at says which node it comes to first where
+its source does not.
+
 Random choices branch and carry their share. What cannot be known makes the
 answer uncertain and says why.
 
-Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
-2 when it cannot tell.`,
+Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost (with
+--dump also when its answer is), 2 when it cannot tell.`,
 		Example: `  portolan trace --src 10.244.0.9 --dst 10.96.0.10:53 --proto udp
   portolan trace --src 192.0.2.1 --dst 172.22.7.89:31532 --in eth0 --rules node.save --host node.yaml
+  portolan trace --src 192.0.2.1 --dst 172.22.7.89:31532 --dump node-1=dump-1 --dump node-2=dump-2
   portolan trace --counters before.txt after.txt`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -60,6 +67,12 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.counters != "" {
 				return runCounters(cmd, f, args[0])
+			}
+			if len(f.dumps) > 0 {
+				return runTraceAcross(cmd, f)
+			}
+			if f.at != "" {
+				return errors.New("trace: --at NODE is for several nodes: name them with --dump NODE=PATH")
 			}
 			return runTrace(cmd, f)
 		},
@@ -76,6 +89,8 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost,
 	fl.StringVar(&f.gid, "gid", "", "its group, a number")
 	f.where.add(fl)
 	fl.StringArrayVar(&f.manifests, "manifests", nil, "`PATH` of manifests to take Service names from (repeatable)")
+	fl.StringArrayVar(&f.dumps, "dump", nil, "`NODE=PATH` of the dump of one of several nodes (repeatable)")
+	fl.StringVar(&f.at, "at", "", "with --dump, the `NODE` that the packet comes to first")
 	fl.StringVarP(&f.output, "output", "o", "text", "text, json or dot")
 	fl.StringVar(&f.counters, "counters", "", "compare the counters of two dumps: --counters `BEFORE` AFTER")
 	return cmd

@@ -225,7 +225,7 @@ func addressesOf(h *netfilter.Host) (out []netip.Addr) {
 }
 
 // driftOf compares line by line, where the rules are Portolan's: those of the live
-// kernel, or of iptables-save in a dump.
+// kernel, or in a dump those of iptables-save or nft.
 func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *netfilter.Host, rules []string) ([]dataplane.Plan, error) {
 	mode := config.Mode(verify.OwnMode(host))
 	if mode == "" {
@@ -239,6 +239,8 @@ func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *ne
 	switch {
 	case len(rules) == 0:
 		list, err = compare(ctx, "kernel", c, s, bothFamilies)
+	case mode == config.NFTables:
+		list, err = compareListing(host, c, s, bothFamilies)
 	case mode == config.IPTables:
 		var texts map[service.Family]string
 		if texts, err = savedRules(rules); err == nil {

@@ -31,7 +31,7 @@ type Flow struct {
 	Proto string `json:"proto"`
 	In    string `json:"in,omitempty"`
 	Local bool   `json:"local"`
-	Hook  string `json:"hook"`
+	Hook  string `json:"hook,omitempty"`
 	Mark  uint32 `json:"mark"`
 }
 

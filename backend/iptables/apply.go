@@ -25,7 +25,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 		in.write(p)
 		return in.out.Flush()
 	}
-	err := b.restore(ctx, input, effectOf(p, count.sections))
+	err := b.restore(ctx, input, effectOf(p, count))
 	if err == nil {
 		return nil
 	}

@@ -52,12 +52,15 @@ func (b *Backend) Changes(ctx context.Context) <-chan dataplane.Notice {
 // notice says what others did, if anything.
 func (b *Backend) notice(watch *iptables.Watch) (n dataplane.Notice, some bool, err error) {
 	change, err := watch.Changed(b.options.Tool.Family)
-	if err != nil || !change.Some {
+	if err != nil || !change.Some && !change.Doubt {
 		return dataplane.Notice{}, false, err
 	}
 	n = dataplane.Notice{By: change.Program, Urgent: change.Lost}
-	n.Glance, err = b.glance(watch)
-	return n, true, err
+	var early bool
+	if n.Glance, early, err = b.glance(watch); early && !change.Some {
+		watch.Doubt(b.options.Tool.Family)
+	}
+	return n, change.Some || n.Glance != nil || err != nil, err
 }
 
 // startWatching opens a Watch unless one is there, on the thread of the caller,
@@ -98,8 +101,8 @@ func (b *Backend) restore(ctx context.Context, input func(io.Writer) error, effe
 }
 
 // effectOf is what a plan does to the tables, written in that many sections.
-func effectOf(p dataplane.Plan, sections int) iptables.Effect {
-	e := iptables.Effect{Commits: sections, Entries: map[string]int{}}
+func effectOf(p dataplane.Plan, written restoreText) iptables.Effect {
+	e := iptables.Effect{Commits: written.sections, Doubtful: written.doubtful, Entries: map[string]int{}}
 	for _, c := range p.Changes {
 		n := len(c.Created) - len(c.Deleted)
 		switch {

@@ -21,12 +21,10 @@ var canaries = map[string]string{"filter": filterCanary, "nat": natCanary, "mang
 // glance looks whether jumps, canaries and telltales are there; nil when they are. It
 // takes a few questions to the kernel, where iptables-nft-save takes seconds for
 // 10,000 Services. Of legacy tables it says nothing: the cheapest question about one
-// of their chains copies the table.
-func (b *Backend) glance(watch *iptables.Watch) (*dataplane.Glance, error) {
-	var g *dataplane.Glance
-	var err error
-	watch.Between(b.options.Tool.Family, func(c *nft.Conn) { g, err = b.glanceThrough(c) })
-	return g, err
+// of their chains copies the table. It is too early while this process writes.
+func (b *Backend) glance(watch *iptables.Watch) (g *dataplane.Glance, early bool, err error) {
+	early = watch.Between(b.options.Tool.Family, func(c *nft.Conn) { g, err = b.glanceThrough(c) })
+	return g, early, err
 }
 
 func (b *Backend) glanceThrough(c *nft.Conn) (*dataplane.Glance, error) {

@@ -2,12 +2,17 @@ package iptables
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"portolan/dataplane"
 	"portolan/kernel/iptables"
+	"portolan/service"
 )
 
 // What a glance finds missing is put back without a look at anything else; what it
@@ -69,6 +74,54 @@ func TestGlance(t *testing.T) {
 			if r.Writes != 0 || !r.Damage.None() {
 				t.Errorf("%s: the look after it: %+v", harm.command, r)
 			}
+		}
+	})
+}
+
+// Somebody else flushes a table right before we empty the one chain of it that is to
+// be written: nft counts one transaction, as we do.
+func TestFlushBehindAWriteThatEmpties(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+		if tool.Variant != iptables.NFT {
+			t.Skip("legacy tables have no transactions to count")
+		}
+		flush := filepath.Join(t.TempDir(), "flush")
+		program := tool.RestoreProgram
+		tool.RestoreProgram = filepath.Join(t.TempDir(), "restore")
+		script := fmt.Sprintf("#!/bin/sh\n[ -e %s ] && rm %s && %s -t filter -F\nexec %s \"$@\"\n", flush, flush, strings.TrimSuffix(program, "-restore"), program)
+		must(t, os.WriteFile(tool.RestoreProgram, []byte(script), 0o755))
+		b := backendFor(tool)
+		node, services := everyShape(b.options.Family)
+		local := *services[2]
+		local.ExternalPolicy, local.Ports = service.Local, slices.Clone(local.Ports)
+		with := func(on string) []*service.Service {
+			next := local
+			next.Ports = slices.Clone(local.Ports[:1])
+			next.Ports[0].Endpoints = slices.Clone(next.Ports[0].Endpoints[:1])
+			next.Ports[0].Endpoints[0].Ready, next.Ports[0].Endpoints[0].Serving, next.Ports[0].Endpoints[0].Node = true, true, on
+			return []*service.Service{&next}
+		}
+		s := dataplane.NewSync(b)
+		fill(t, s, b, node, with("elsewhere"))
+		_, err := s.Apply(t.Context())
+		must(t, err)
+		whole := save(t, tool)
+		notices := b.Changes(t.Context())
+		must(t, os.WriteFile(flush, nil, 0o644))
+		fill(t, s, b, node, with(node.Name))
+		_, err = s.Apply(t.Context())
+		must(t, err)
+		n := <-notices
+		if n.Glance == nil {
+			t.Fatalf("notice %+v", n)
+		}
+		_, err = s.Repair(t.Context(), *n.Glance)
+		must(t, err)
+		fill(t, s, b, node, with("elsewhere"))
+		_, err = s.Apply(t.Context())
+		must(t, err)
+		if now := save(t, tool); now != whole {
+			t.Errorf("after the repair\n%s\nwant\n%s", now, whole)
 		}
 	})
 }

@@ -37,6 +37,8 @@ type restoreText struct {
 	lookFor  int           // a line whose key is wanted, 0 for none
 	found    dataplane.Key
 	sections int
+	// doubtful: a section only takes away; see iptables.Effect.
+	doubtful bool
 	// batch is how many new chains go into one section; 0 for all. See prepare.
 	batch int
 }
@@ -96,6 +98,15 @@ func (in *restoreText) table(name string, changes []dataplane.Change) {
 	}
 	in.put(dataplane.Key{}, "COMMIT")
 	in.sections++
+	in.doubtful = in.doubtful || !slices.ContainsFunc(changes, adds)
+}
+
+// adds tells whether a change of a chain writes a rule or makes the chain.
+func adds(c dataplane.Change) bool {
+	if c.Keyed {
+		return !c.Exists || len(c.Created)+len(c.Replaced) > 0
+	}
+	return !c.Remove && (!c.Exists || len(c.Lines) > 0)
 }
 
 // declare makes chains, or empties those that are there. The programs keep

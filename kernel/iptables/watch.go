@@ -31,6 +31,9 @@ type Watch struct {
 // Change is what others did.
 type Change struct {
 	Some bool // they did something, or may have
+	// Doubt: if Some is false, they may have emptied chains all the same, while chains
+	// were emptied or a write failed. What is left of the tables tells.
+	Doubt bool
 	// Lost tells whether a built-in chain has lost a rule, of anybody. Only with
 	// legacy tables that is known.
 	Lost bool
@@ -57,6 +60,9 @@ type Effect struct {
 	// Entries is by how many entries each table grows: a rule is one, a chain
 	// that comes two, and what goes counts less.
 	Entries map[string]int
+	// Doubtful: some section only takes away. Where somebody else was faster it changes
+	// nothing, and nft does not count it, so that the numbers come out even.
+	Doubtful bool
 }
 
 // NewWatch opens a Watch for the families and variants of tools.
@@ -171,8 +177,31 @@ func (w *Watch) News(f Family) <-chan struct{} {
 func (w *Watch) Write(f Family, e Effect, write func() error) error {
 	w.with(f, func(v *view, f *follower) { f.writing++; v.begin() })
 	err := write()
-	w.with(f, func(v *view, f *follower) { f.writing--; v.end(e, err) })
+	w.with(f, func(v *view, f *follower) {
+		f.writing--
+		v.end(e, err)
+		if v.eye.variant != NFT {
+			return
+		}
+		for _, other := range v.followers {
+			other.change.Doubt = other.change.Doubt || e.Doubtful || err != nil
+			if other.change.Doubt {
+				other.hear()
+			}
+		}
+	})
 	return err
+}
+
+// Doubt has Changed say again that it is not sure, at the end of the Write under way if
+// there is one.
+func (w *Watch) Doubt(f Family) {
+	w.with(f, func(_ *view, f *follower) {
+		f.change.Doubt = true
+		if f.writing == 0 {
+			f.hear()
+		}
+	})
 }
 
 // with tells whether the family is watched.
@@ -203,13 +232,14 @@ func (w *Watch) Changed(f Family) (change Change, err error) {
 
 // Between calls look, with a socket of nft in the namespace of the Watch, while
 // this process writes nothing to the tables of the family: Write waits for it. It
-// does not when a Write is under way, or with legacy tables.
-func (w *Watch) Between(f Family, look func(*nft.Conn)) {
+// does not when a Write is under way, which it tells, or with legacy tables.
+func (w *Watch) Between(f Family, look func(*nft.Conn)) (busy bool) {
 	w.with(f, func(v *view, f *follower) {
-		if f.writing == 0 && v.eye.variant == NFT {
+		if busy = f.writing > 0; !busy && v.eye.variant == NFT {
 			look(v.eye.conn)
 		}
 	})
+	return busy
 }
 
 // view is how tables looked last: those of one family with legacy, all with nft.
@@ -254,10 +284,14 @@ func (v *view) tell(c Change) {
 
 func (v *view) signal() {
 	for _, f := range v.followers {
-		select {
-		case f.signal <- struct{}{}:
-		default: // one waits already
-		}
+		f.hear()
+	}
+}
+
+func (f *follower) hear() {
+	select {
+	case f.signal <- struct{}{}:
+	default: // one waits already
 	}
 }
 

@@ -87,14 +87,14 @@ func TestWatchKnowsTheWritesOfBothFamilies(t *testing.T) {
 			}
 		}
 		in := func(n int) map[string]int { return map[string]int{"filter": n} }
-		write(w.v4, chainComes, Effect{1, in(3)}, nil)
+		write(w.v4, chainComes, Effect{Commits: 1, Entries: in(3)}, nil)
 		w.expect("own chain", false, false)
-		write(w.v4, chainGrows, Effect{1, in(1)}, func() {
-			write(w.v6, chainComes+chainInNAT, Effect{2, map[string]int{"filter": 3, "nat": 3}}, nil)
+		write(w.v4, chainGrows, Effect{Commits: 1, Entries: in(1)}, func() {
+			write(w.v6, chainComes+chainInNAT, Effect{Commits: 2, Entries: map[string]int{"filter": 3, "nat": 3}}, nil)
 			w.expect("while a write is under way", false, false)
 		})
 		w.expect("both at once", false, false)
-		write(w.v4, chainGoes+chainInNAT, Effect{2, map[string]int{"filter": -4, "nat": 3}}, nil)
+		write(w.v4, chainGoes+chainInNAT, Effect{Commits: 2, Entries: map[string]int{"filter": -4, "nat": 3}}, nil)
 		w.expect("removal", false, false)
 		failed := errors.New("failed")
 		err := w.Write(IPv4, Effect{Commits: 2}, func() error {
@@ -133,6 +133,39 @@ func TestWatchSeesWhatOthersDoDuringAWrite(t *testing.T) {
 			w.expect(foreign, true, nft)
 			w.restore(w.v4, "*nat\n-X KUBE-B\nCOMMIT\n")
 			w.expect("the chain of nat is gone", true, nft)
+		}
+	})
+}
+
+// A chain that somebody else empties before we do: the number of transactions is that of
+// our own, so that only a doubt is left, for both families.
+func TestWatchDoubtsWhatOnlyTakesAway(t *testing.T) {
+	forWatches(t, func(w watched) {
+		if w.v4.Variant != NFT {
+			t.Skip("legacy tables have no transactions to count")
+		}
+		w.restore(w.v4, chainComes)
+		for _, f := range []Family{IPv4, IPv6} {
+			_, _ = w.Changed(f) // what the next one is compared with
+		}
+		err := w.Write(IPv4, Effect{Commits: 1, Doubtful: true}, func() error {
+			w.restore(w.v4, "*filter\n-F\nCOMMIT\n")
+			w.restore(w.v4, "*filter\n:KUBE-A - [0:0]\nCOMMIT\n")
+			w.Doubt(IPv6) // too early, and not lost
+			return nil
+		})
+		if err != nil {
+			w.Error(err)
+		}
+		for _, f := range []Family{IPv4, IPv6} {
+			select {
+			case <-w.News(f):
+			default:
+				w.Errorf("IPv%d hears nothing", f)
+			}
+			if c, err := w.Changed(f); err != nil || c != (Change{Doubt: true}) {
+				w.Errorf("IPv%d: %+v, %v", f, c, err)
+			}
 		}
 	})
 }

@@ -1,20 +1,25 @@
 package main
 
 import (
-	"bytes"
+	"context"
+	"errors"
+	"iter"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"portolan/bench/figures"
 )
 
 // The mix has the shares that it promises, at every thousand.
 func TestMix(t *testing.T) {
 	for _, n := range []int{1000, 5000} {
 		kinds, counts, ips, pods := map[string]int{}, map[int]int{}, map[string]bool{}, map[string]bool{}
-		for _, it := range workload(n, 10, true) {
+		for _, it := range workload(figures.Workload{Services: n}) {
 			s := it.service.Spec
 			name := string(s.Type)
 			switch {
@@ -62,12 +67,12 @@ func TestMix(t *testing.T) {
 // What is changed and what is asked must answer, in every workload that can be
 // asked for.
 func TestWhatIsAskedAnswers(t *testing.T) {
-	for _, mix := range []bool{false, true} {
+	for _, perService := range []int{0, 1, 10} { // 0: the mix
 		for _, n := range []int{20, 1000, 1001} {
-			items := workload(n, 10, mix)
+			items := workload(figures.Workload{Services: n, Endpoints: perService})
 			at := changed(items)
 			if it := items[at]; !answers(it) || len(it.slices) != 1 || it.service.Spec.Type != v1.ServiceTypeClusterIP {
-				t.Errorf("%d Services, mix %v: number %d is changed: %+v", n, mix, at, it.service.Spec)
+				t.Errorf("%d Services x %d: number %d is changed: %+v", n, perService, at, it.service.Spec)
 			}
 			asked := sample(items, sampled)
 			seen := map[string]bool{}
@@ -75,7 +80,7 @@ func TestWhatIsAskedAnswers(t *testing.T) {
 				seen[to.String()] = true
 			}
 			if len(seen) != len(asked) || len(asked) < min(n/3, sampled) {
-				t.Errorf("%d Services, mix %v: asked are %v", n, mix, asked)
+				t.Errorf("%d Services x %d: asked are %v", n, perService, asked)
 			}
 		}
 	}
@@ -136,27 +141,77 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	r := results{}
-	r.add(product{true, nftables}, sampleSet{spaced: {100, 300}, idleWrites: {4}})
-	r.add(product{true, nftables}, sampleSet{spaced: {200}})
-	r.add(product{false, nftables}, sampleSet{spaced: {10}, firstSync: {0.36}, idleWrites: {0}})
-	var out bytes.Buffer
-	printTable(&out, size{5000, 10, false}, []mode{nftables, iptNFT}, r)
-	for _, want := range []string{
-		"### 5000 Services x 10 endpoints, plain",
-		"| nftables | change to traffic, spaced | ms | 200 (100-300) | 10.0 | 20.0x | 20x |",
-		"| nftables | first full sync | s | 4.30 (3.60-5.00), recorded | 0.360 | 11.9x | 10x |",
-		"| nftables | idle: kernel writes | writes | 4.00 | 0 |  | 0 |",
-		"| iptables-nft | first full sync | s | 590, recorded, gave up | - |  |  |",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no line %q in\n%s", want, out.String())
+// What a storm took away is given back, however long it was.
+func TestPutBack(t *testing.T) {
+	const services = 7
+	for sent := range 4 * services {
+		unready := map[int]bool{}
+		flip := func(n int) { unready[n%services] = n/services%2 == 0 }
+		for n := range sent {
+			flip(n)
+		}
+		first, end := takenAway(sent, services)
+		for n := first; n < end; n++ {
+			flip(services + n)
+		}
+		for i, is := range unready {
+			if is {
+				t.Errorf("after %d changes, Service %d stays without an endpoint", sent, i)
+			}
 		}
 	}
-	out.Reset()
-	printTable(&out, size{5000, 10, true}, []mode{iptNFT}, r)
-	if strings.Contains(out.String(), "recorded") {
-		t.Errorf("plain figures stand in for the mix:\n%s", out.String())
+}
+
+func TestAbreast(t *testing.T) {
+	var done atomic.Int32
+	of := func(n, bad int) iter.Seq[task] {
+		return func(yield func(task) bool) {
+			for i := range n {
+				if !yield(func(context.Context) error {
+					if done.Add(1); i == bad {
+						return errors.New("bad")
+					}
+					return nil
+				}) {
+					return
+				}
+			}
+		}
+	}
+	if err := abreast(t.Context(), of(100, -1)); err != nil || done.Load() != 100 {
+		t.Errorf("%d tasks done, %v", done.Load(), err)
+	}
+	if err := abreast(t.Context(), of(1<<30, 50)); err == nil {
+		t.Error("a task failed, and nobody heard of it")
+	}
+}
+
+func TestParse(t *testing.T) {
+	o, err := parse([]string{"-workloads", "1000x10, 5000mix", "-modes", "all", "-peer", "none"})
+	if err != nil || len(o.workloads) != 2 || len(o.products(o.workloads[0])) != len(figures.Modes) {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"-workloads", "10"}, {"-modes", "ipvs"}, {"-peer", "some"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}
+
+// kube-proxy runs once in a mode, where it can.
+func TestProducts(t *testing.T) {
+	o := options{modes: figures.Modes, peer: "limited"}
+	count := func(w figures.Workload) (n int) {
+		for _, p := range o.products(w) {
+			if p.name == figures.KubeProxy {
+				n++
+			}
+		}
+		return n
+	}
+	for w, want := range map[figures.Workload]int{{Services: 1000, Endpoints: 10}: 3, {Services: 10000}: 2, {Services: 45000, Endpoints: 1}: 0, {Services: 5006, Endpoints: 50}: 0} {
+		if got := count(w); got != want {
+			t.Errorf("%v: %d runs of kube-proxy, want %d", w, got, want)
+		}
 	}
 }

@@ -2,10 +2,10 @@
 // real API server, real kernel tables, in network namespaces. Everything that is
 // missing is built first; that takes minutes the first time.
 //
-// Both read the API server; Portolan can also be given the same objects as manifest
-// files.
 // Every run of a product has a node of its own, and the products take turns.
 // Ratios count: absolute times depend on the machine and on what else it does.
+// Runs are printed as tables and, with -o, kept as lines that bench/report makes
+// docs/performance.md from.
 package main
 
 import (
@@ -19,26 +19,28 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"portolan/bench/figures"
 	"portolan/e2e/controlplane"
 )
 
 type options struct {
-	sizes     []size
-	modes     []mode
+	workloads []figures.Workload
+	modes     []figures.Mode
 	repeats   int
-	peer      bool
+	peer      string // see peers
 	portolan  string
-	input     input
+	out       string // file of lines; empty for none
 	plan      runPlan
-	modeLimit int // largest size at which iptables-nft of the peer is run
 }
+
+// peers are the values of -peer.
+var peers = []string{"all", "limited", "none"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,46 +61,53 @@ func main() {
 func parse(args []string) (options, error) {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	o := options{}
-	sizes := set.String("sizes", "1000", "numbers of Services, with commas between")
-	perService := set.Int("endpoints", 10, "endpoints of each plain Service")
-	workloads := set.String("workloads", "plain,mix", "plain, mix or both")
-	modes := set.String("modes", "nftables,iptables-legacy,iptables-nft", "modes of both products")
+	workloads := set.String("workloads", "1000x10,1000mix", "Services x endpoints of each, or Services with endpoints and sorts mixed")
+	modes := set.String("modes", "nftables,iptables-legacy,iptables-nft", "modes of Portolan, each beside kube-proxy's that is like it; all for all")
 	set.IntVar(&o.repeats, "repeats", 3, "runs of each product in each mode")
-	set.BoolVar(&o.peer, "peer", true, "run kube-proxy; else recorded figures stand in where there are any")
-	set.IntVar(&o.modeLimit, "peer-iptables-nft", 1000, "largest number of Services with which kube-proxy is run on iptables-nft")
+	set.StringVar(&o.peer, "peer", "limited", "when kube-proxy is run: all, limited (where its first sync takes less than a minute) or none")
 	set.StringVar(&o.portolan, "portolan", "", "program to measure; built when empty")
-	from := set.String("input", string(apiServer), "where Portolan reads the objects: api or manifests")
+	set.StringVar(&o.out, "o", "", "file that each run is added to as a line of JSON")
 	set.IntVar(&o.plan.changes, "changes", 8, "EndpointSlice changes of each sort in a run")
 	set.DurationVar(&o.plan.pause, "pause", 1500*time.Millisecond, "pause between spaced changes")
-	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long the last run of each product is left alone; 0 for not at all")
-	set.IntVar(&o.plan.connects, "connects", 1000, "connections to each target of the connect rows; 0 for none")
-	set.DurationVar(&o.plan.storm, "storm", 0, "length of the storm of changes in each run; 0 for none")
+	set.DurationVar(&o.plan.busy, "busy", 8*time.Second, "how long changes are measured beside 20 others a second; 0 for not at all")
+	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long a run is left alone; 0 for not at all")
+	set.IntVar(&o.plan.connects, "connects", 2000, "connections to each target of the connect rows; 0 for none")
+	set.BoolVar(&o.plan.emptied, "emptied", true, "start where everything was deleted, at the end of a run")
+	set.DurationVar(&o.plan.storm, "storm", 0, "length of a storm of 100 changes a second; 0 for none")
 	set.DurationVar(&o.plan.deadline, "deadline", 2*time.Minute, "for every single thing that is waited for")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
-	if o.input = input(*from); o.input != manifests && o.input != apiServer {
-		return o, fmt.Errorf("bench: no input %q", *from)
+	if !slices.Contains(peers, o.peer) {
+		return o, fmt.Errorf("bench: -peer %q is none of %v", o.peer, peers)
 	}
-	o.modes = list[mode](*modes)
+	if o.modes = list[figures.Mode](*modes); *modes == "all" {
+		o.modes = figures.Modes
+	}
 	for _, m := range o.modes {
-		if !slices.Contains([]mode{nftables, legacy, iptNFT}, m) {
-			return o, fmt.Errorf("bench: no mode %q", m)
+		if !slices.Contains(figures.Modes, m) {
+			return o, fmt.Errorf("bench: mode %q is none of %v", m, figures.Modes)
 		}
 	}
-	for _, text := range list[string](*sizes) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 20 || n > 60000 {
-			return o, fmt.Errorf("bench: size %q is not a number from 20 to 60000", text)
+	for _, text := range list[string](*workloads) {
+		w, err := figures.ParseWorkload(text)
+		if err != nil {
+			return o, err
 		}
-		for _, w := range list[string](*workloads) {
-			if w != "plain" && w != "mix" {
-				return o, fmt.Errorf("bench: no workload %q", w)
-			}
-			o.sizes = append(o.sizes, size{n, *perService, w == "mix"})
-		}
+		o.workloads = append(o.workloads, w)
 	}
 	return o, nil
+}
+
+// list splits a flag at its commas.
+func list[T ~string](text string) []T {
+	var out []T
+	for _, t := range strings.Split(text, ",") {
+		if t = strings.TrimSpace(t); t != "" {
+			out = append(out, T(t))
+		}
+	}
+	return out
 }
 
 // run measures every workload and prints its table when it is done.
@@ -123,11 +132,13 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("bench: build portolan: %w\n%s", err, out)
 		}
 	}
-	fmt.Println(environment(ctx, programs))
+	about := figures.Run{Commit: firstLine(ctx, "git", "describe", "--always", "--dirty"), Machine: machine(ctx, programs)}
+	fmt.Println(about.Machine)
 	var errs []error
-	for _, s := range o.sizes {
-		if err := o.measure(ctx, programs, b, s); err != nil {
-			errs = append(errs, fmt.Errorf("bench: %v: %w", s, err))
+	for _, w := range o.workloads {
+		about.Workload = w
+		if err := o.measure(ctx, programs, b, about); err != nil {
+			errs = append(errs, fmt.Errorf("bench: %s: %w", w.Title(), err))
 		}
 		if ctx.Err() != nil {
 			break
@@ -138,61 +149,78 @@ func run(ctx context.Context, o options) error {
 
 // measure runs all products on one workload, in turn. A run that fails does not
 // keep the others from being measured.
-func (o options) measure(ctx context.Context, programs string, b binaries, s size) (err error) {
-	progress("%v", s)
-	w, err := newWorld(ctx, programs, o.input, workload(s.services, s.endpoints, s.mix), 2*len(o.modes)*o.repeats)
+func (o options) measure(ctx context.Context, programs string, b binaries, about figures.Run) (err error) {
+	progress("%s", about.Workload.Title())
+	w, err := newWorld(ctx, programs, about.Workload, 2*len(o.modes)*o.repeats)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	all := results{}
+	var runs []figures.Run
 	for i := range o.repeats {
-		plan := o.plan
-		if i < o.repeats-1 {
-			plan.idle = 0
-		}
-		for _, p := range o.products(s) {
-			began := time.Now()
-			got, failed := w.run(ctx, b, p, plan)
-			all.add(p, got)
-			err = errors.Join(err, failed)
-			progress("%v, run %d of %d: %.0f s, error %v", p, i+1, o.repeats, time.Since(began).Seconds(), failed)
+		for _, p := range o.products(about.Workload) {
+			got := about
+			got.Product, got.Mode, got.Taken, got.Load = p.name, p.mode, time.Now().UTC().Truncate(time.Second), load()
+			failed := w.run(ctx, b, p, o.plan, &got)
+			progress("%v, run %d of %d: %.0f s, error %v", p, i+1, o.repeats, time.Since(got.Taken).Seconds(), failed)
 			if ctx.Err() != nil {
-				return err
+				return ctx.Err() // the run is not a whole one
 			}
+			if failed != nil {
+				got.Failed, _, _ = strings.Cut(failed.Error(), "\n")
+			}
+			runs = append(runs, got)
+			if o.out != "" {
+				failed = errors.Join(failed, figures.Append(o.out, got))
+			}
+			err = errors.Join(err, failed)
 		}
 	}
-	printTable(os.Stdout, s, o.modes, all)
-	return err
+	fmt.Printf("\n### %s\n\n", about.Workload.Title())
+	return errors.Join(err, figures.Table(os.Stdout, runs, about.Workload))
 }
 
-// products are those that run, in the order in which they take turns.
-func (o options) products(s size) (out []product) {
+// limits are the most Services with which kube-proxy's first sync takes less than
+// a minute or so on two cores.
+var limits = map[figures.Mode]int{figures.Nftables: 10000, figures.Legacy: 10000, figures.NFT: 1000}
+
+// products are those that run, in the order in which they take turns. kube-proxy
+// runs once in each of its modes.
+func (o options) products(w figures.Workload) (out []product) {
 	for _, m := range o.modes {
-		if o.peer && (m != iptNFT || s.services <= o.modeLimit) {
-			out = append(out, product{true, m})
+		peer := product{figures.KubeProxy, m.Peer()}
+		if !slices.Contains(out, peer) && (o.peer == "all" || o.peer == "limited" && w.Services <= limits[m.Peer()] && w.Endpoints <= 10) {
+			out = append(out, peer)
 		}
-		out = append(out, product{false, m})
+		out = append(out, product{figures.Portolan, m})
 	}
 	return out
 }
 
-// environment says what the figures were measured with.
-func environment(ctx context.Context, programs string) string {
+// machine says what the figures were measured with.
+func machine(ctx context.Context, programs string) string {
 	var kernel unix.Utsname
 	_ = unix.Uname(&kernel) // cannot fail
-	first := func(name string, args ...string) string {
-		out, err := exec.CommandContext(ctx, name, args...).Output()
-		if err != nil {
-			return name + ": " + err.Error()
-		}
-		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return line
+	release, _, _ := strings.Cut(unix.ByteSliceToString(kernel.Release[:]), "-")
+	version := func(program, flag string) string {
+		words := strings.Fields(firstLine(ctx, program, flag))
+		return filepath.Base(program) + " " + words[len(words)-1]
 	}
-	return fmt.Sprintf("%d cores, kernel %s, %s; kube-proxy %s, API server %s, %s; %s; %s",
-		runtime.NumCPU(), unix.ByteSliceToString(kernel.Release[:]), runtime.Version(),
-		first(filepath.Join(programs, "kube-proxy"), "--version"), first(filepath.Join(programs, "kube-apiserver"), "--version"),
-		first(filepath.Join(programs, "etcd"), "--version"), first("nft", "--version"), first("iptables", "--version"))
+	nft, _, _ := strings.Cut(firstLine(ctx, "nft", "--version"), " (")
+	iptables, _, _ := strings.Cut(firstLine(ctx, "iptables", "--version"), " (")
+	return fmt.Sprintf("%d cores, kernel %s, %s; %s, %s, %s; %s, %s", runtime.NumCPU(), release, runtime.Version(),
+		version(filepath.Join(programs, "kube-proxy"), "--version"), version(filepath.Join(programs, "kube-apiserver"), "--version"),
+		version(filepath.Join(programs, "etcd"), "--version"), nft, iptables)
+}
+
+// firstLine is the first line that a program prints, or why there is none.
+func firstLine(ctx context.Context, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return name + ": " + err.Error()
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
 }
 
 func progress(format string, args ...any) {

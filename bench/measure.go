@@ -5,25 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
+	"portolan/bench/figures"
+	"portolan/e2e/controlplane"
 	"portolan/lab"
 )
 
-// A sampleSet is what one run measured: values in the unit of the row, several where
-// a run has several.
-type sampleSet map[row][]float64
-
-func (s sampleSet) add(r row, v float64) { s[r] = append(s[r], v) }
-
-// A runPlan says how long a run is.
+// A runPlan says what is measured in a run, and for how long.
 type runPlan struct {
 	changes  int           // of each sort
 	pause    time.Duration // between spaced ones, longer than any minSyncPeriod
-	idle     time.Duration // 0 leaves the idle rows out
+	busy     time.Duration // changes beside others; 0 leaves these rows out, as below
+	idle     time.Duration
+	connects int // to each target
+	emptied  bool
+	storm    time.Duration
 	deadline time.Duration // for every single wait
-	connects int           // to each target; 0 leaves these rows out
-	storm    time.Duration // 0 leaves the storm out
 }
 
 const (
@@ -32,20 +32,18 @@ const (
 	sampled        = 50 // ClusterIPs that must answer
 )
 
-// run measures one product on a fresh node of the world. A figure that was not
-// reached in time is left out, with an error that says so.
-func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan) (sampleSet, error) {
+// run measures one product on a fresh node of the world and adds what it finds. A
+// figure that was not reached in time is left out, with an error that says so.
+func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan, got *figures.Run) error {
 	node, err := w.nextNode(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := measurement{world: w, binaries: b, product: p, runPlan: plan, node: node, got: sampleSet{}}
-	err = m.cold(ctx)
-	if err == nil {
-		err = m.again(ctx)
-	}
-	if err == nil && plan.idle > 0 {
-		err = m.quiet(ctx)
+	m := measurement{world: w, binaries: b, product: p, runPlan: plan, node: node, got: got}
+	for _, part := range []func(context.Context) error{m.cold, m.again, m.nothingLeft} {
+		if err = part(ctx); err != nil {
+			break
+		}
 	}
 	if m.running != nil {
 		if err != nil {
@@ -53,7 +51,7 @@ func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan) (s
 		}
 		err = errors.Join(err, m.running.stop())
 	}
-	return m.got, err
+	return err
 }
 
 // measurement is a run under way.
@@ -64,14 +62,14 @@ type measurement struct {
 	runPlan
 	node    *lab.Node
 	running *proxy
-	got     sampleSet
+	got     *figures.Run
 }
 
-// cold starts the product with an empty kernel and changes one EndpointSlice, with
+// cold starts the product with an empty kernel and changes EndpointSlices, with
 // the default settings.
 func (m *measurement) cold(ctx context.Context) error {
 	began := time.Now()
-	if err := m.launch(ctx, defaultMinSync, ""); err != nil {
+	if err := m.launch(ctx, m.server, defaultMinSync, ""); err != nil {
 		return err
 	}
 	children := watchChildren(m.running.pid())
@@ -81,8 +79,11 @@ func (m *measurement) cold(ctx context.Context) error {
 		return err
 	}
 	own := peakMemory(m.running.pid())
-	m.got.add(memory, float64(own+peak)/(1<<20))
-	m.got.add(ownMemory, float64(own)/(1<<20))
+	m.got.Add(figures.PeakMemory, mebibytes(own+peak))
+	m.got.Add(figures.OwnMemory, mebibytes(own))
+	if m.storm > 0 {
+		return m.weather(ctx)
+	}
 	return nil
 }
 
@@ -90,57 +91,34 @@ func (m *measurement) loadAndChange(ctx context.Context, began time.Time) error 
 	if err := m.awaitAll(ctx); err != nil {
 		return err
 	}
-	m.got.add(lastVIP, time.Since(began).Seconds())
+	m.got.Add(figures.LastVIP, time.Since(began).Seconds())
 	took, err := m.awaitFirstSync(ctx)
 	if err != nil {
 		return err
 	}
-	m.got.add(firstSync, took.Seconds())
+	m.got.Add(figures.FirstSync, took.Seconds())
 	if err := m.forgetFlows(ctx); err != nil {
 		return err
 	}
 	if err := m.calm(ctx); err != nil {
 		return err
 	}
+	m.got.Add(figures.SettledMemory, mebibytes(residentMemory(m.running.pid())))
 	if err := m.changeSpaced(ctx); err != nil {
 		return err
 	}
-	if err := m.change(ctx, backToBack, 0); err != nil {
+	if err := m.change(ctx, figures.BackToBack, m.changes, 0); err != nil {
 		return err
 	}
-	if m.connects > 0 {
-		if err := m.connect(ctx); err != nil {
-			return err
-		}
+	if err := m.changeAmongOthers(ctx, figures.Busy); err != nil {
+		return err
 	}
-	if m.storm > 0 {
-		return m.weather(ctx)
-	}
-	return nil
+	return m.connect(ctx)
 }
 
-// changeSpaced makes changes with pauses and measures what each costs.
-func (m *measurement) changeSpaced(ctx context.Context) error {
-	synced, err := m.running.syncs(ctx)
-	if err != nil {
-		return err
-	}
-	before, err := readCPU(m.running.pid())
-	if err != nil {
-		return err
-	}
-	if err := m.change(ctx, spaced, m.pause); err != nil {
-		return err
-	}
-	after, err := readCPU(m.running.pid())
-	if err != nil {
-		return err
-	}
-	m.got.add(changeCPU, milliseconds(after.since(before).total())/float64(len(m.got[spaced])))
-	now, err := m.running.syncs(ctx)
-	if n := now.partial - synced.partial; n > 0 {
-		m.got.add(changeSync, milliseconds(now.partialTime-synced.partialTime)/float64(n))
-	}
+// launch starts the product, which reads the objects from a control plane.
+func (m *measurement) launch(ctx context.Context, from *controlplane.Server, minSync time.Duration, recorder string) (err error) {
+	m.running, err = m.start(ctx, m.binaries, m.product, m.node, from, minSync, recorder)
 	return err
 }
 
@@ -167,31 +145,35 @@ func (m *measurement) calm(ctx context.Context) error {
 	return nil // it never is; so be it
 }
 
-// again stops the product, starts it with the short minSyncPeriod where nothing
-// has changed, and changes the EndpointSlice back to back.
+// again starts the product where nothing has changed, with the short
+// minSyncPeriod, counts what it writes, leaves it alone, and changes
+// EndpointSlices back to back.
 func (m *measurement) again(ctx context.Context) error {
-	if err := m.relaunch(ctx, fastMinSync, "", restart); err != nil {
+	if err := m.calm(ctx); err != nil { // it may have something left to clear away
 		return err
 	}
-	if err := m.rest(ctx, 2*time.Second); err != nil {
+	if err := m.running.stop(); err != nil {
 		return err
 	}
-	return m.change(ctx, backToBack10, 0)
-}
-
-// quiet starts the product once more, counts what it writes, and leaves it alone.
-func (m *measurement) quiet(ctx context.Context) error {
+	if err := m.weighTables(ctx); err != nil {
+		return err
+	}
 	count, dir, err := m.counter()
 	if err != nil {
 		return err
 	}
-	start, err := count()
+	writes, err := count()
 	if err != nil {
 		return err
 	}
-	if err := m.relaunch(ctx, defaultMinSync, dir, rows); err != nil {
+	began := time.Now()
+	if err := m.launch(ctx, m.server, fastMinSync, dir); err != nil {
 		return err
 	}
+	if _, err := m.awaitFirstSync(ctx); err != nil {
+		return err
+	}
+	m.got.Add(figures.Restart, time.Since(began).Seconds())
 	if err := m.rest(ctx, 3*time.Second); err != nil {
 		return err
 	}
@@ -199,7 +181,25 @@ func (m *measurement) quiet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.got.add(restartWrites, float64(up-start))
+	m.got.Add(figures.RestartWrites, float64(up-writes))
+	if err := m.quiet(ctx, count); err != nil {
+		return err
+	}
+	if err := m.change(ctx, figures.BackToBack10, m.changes, 0); err != nil {
+		return err
+	}
+	return m.changeAmongOthers(ctx, figures.Busy10)
+}
+
+// quiet leaves the product alone.
+func (m *measurement) quiet(ctx context.Context, count func() (int, error)) error {
+	if m.idle == 0 {
+		return nil
+	}
+	start, err := count()
+	if err != nil {
+		return err
+	}
 	before, err := readCPU(m.running.pid())
 	if err != nil {
 		return err
@@ -211,82 +211,43 @@ func (m *measurement) quiet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.got.add(idleCPU, milliseconds(after.since(before).total())/m.idle.Seconds())
 	end, err := count()
-	m.got.add(idleWrites, float64(end-up))
-	return err
-}
-
-// counter returns what counts writes to the kernel, and the folder of the programs
-// to run for it.
-func (m *measurement) counter() (count func() (int, error), dir string, err error) {
-	if m.mode == legacy {
-		r, err := newRecorder(m.dir)
-		return func() (int, error) { return r.writes(), nil }, r.dir, err
+	if err != nil {
+		return err
 	}
-	return func() (int, error) {
-		n, err := nftCommits(&m.node.Host)
-		return int(n), err
-	}, "", nil
+	m.got.Add(figures.IdleCPU, milliseconds(after.since(before).total())/m.idle.Seconds())
+	m.got.Add(figures.IdleWrites, float64(end-start))
+	return nil
 }
 
-func (m *measurement) launch(ctx context.Context, minSync time.Duration, recorder string) (err error) {
-	m.running, err = m.start(ctx, m.binaries, m.product, m.node, minSync, recorder)
-	return err
-}
-
-// relaunch ends the product and starts it again; as, unless it is rows, is what
-// the time until its first sync is over counts as.
-func (m *measurement) relaunch(ctx context.Context, minSync time.Duration, recorder string, as row) error {
+// nothingLeft starts the product, all of whose rules are still there, where every
+// Service was deleted meanwhile.
+func (m *measurement) nothingLeft(ctx context.Context) error {
+	if !m.emptied {
+		return nil
+	}
+	empty, err := m.emptyServer(ctx, m.node)
+	if err != nil {
+		return err
+	}
 	if err := m.running.stop(); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := m.launch(ctx, minSync, recorder); err != nil {
+	if err := m.launch(ctx, empty, fastMinSync, ""); err != nil {
 		return err
 	}
-	if _, err := m.awaitFirstSync(ctx); err != nil {
+	silent, err := m.awaitSilence(ctx)
+	if err != nil {
 		return err
 	}
-	if as != rows {
-		m.got.add(as, time.Since(began).Seconds())
+	m.got.Add(figures.Emptied, silent.Sub(began).Seconds())
+	if err := m.calm(ctx); err != nil {
+		return err
 	}
-	return nil
-}
-
-// change switches the ports of all endpoints of one EndpointSlice to where nobody
-// listens and back, and waits each time until a connection shows it.
-func (m *measurement) change(ctx context.Context, as row, pause time.Duration) error {
-	to := frontend(m.items[m.target])
-	for i := range 2 * ((m.changes + 1) / 2) { // an even number, so that it ends as it began
-		port, want := int32(shutPort), lab.Refused
-		if i%2 == 1 {
-			port, want = openPort, lab.Answered
-		}
-		began := time.Now()
-		if err := m.set(ctx, port); err != nil {
-			return err
-		}
-		err := m.until(ctx, 500*time.Microsecond, func() bool {
-			return m.lab.Client.Dial("tcp", to, 100*time.Millisecond).Verdict == want
-		})
-		if err != nil {
-			return fmt.Errorf("bench: %v: a change is not seen: %w", m.product, err)
-		}
-		m.got.add(as, milliseconds(time.Since(began)))
-		if err := m.rest(ctx, pause); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// set changes the EndpointSlice where the product gets it from.
-func (m *measurement) set(ctx context.Context, port int32) error {
-	if m.peer || m.input == apiServer {
-		return m.putMoving(ctx, port)
-	}
-	return m.writeMoving(port)
+	used, err := readCPU(m.running.pid())
+	m.got.Add(figures.EmptiedCPU, used.total().Seconds())
+	return err
 }
 
 // awaitAll waits until every sampled ClusterIP answers.
@@ -304,13 +265,35 @@ func (m *measurement) awaitAll(ctx context.Context) error {
 	return nil
 }
 
+// awaitSilence waits until some ClusterIPs do not answer any more, and returns when
+// that began. They are watched side by side: what does not answer takes its time.
+func (m *measurement) awaitSilence(ctx context.Context) (time.Time, error) {
+	const watched = 5
+	var silent [watched]time.Time
+	var errs [watched]error
+	var wg sync.WaitGroup
+	for i, to := range sample(m.items, watched) {
+		wg.Go(func() {
+			errs[i] = m.until(ctx, 5*time.Millisecond, func() bool {
+				silent[i] = time.Now()
+				return !m.answered(to)
+			})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		return time.Time{}, fmt.Errorf("bench: %v: ClusterIPs without a Service answer: %w", m.product, err)
+	}
+	return slices.MaxFunc(silent[:], time.Time.Compare), nil
+}
+
 func (m *measurement) answered(to netip.AddrPort) bool {
 	return m.lab.Client.Dial("tcp", to, 300*time.Millisecond).Verdict == lab.Answered
 }
 
 func (m *measurement) awaitFirstSync(ctx context.Context) (took time.Duration, err error) {
 	pause := 5 * time.Millisecond
-	if m.peer {
+	if m.name == figures.KubeProxy {
 		pause = 50 * time.Millisecond // telling its metrics is work for it
 	}
 	err = m.until(ctx, pause, func() (done bool) {
@@ -368,3 +351,5 @@ func (m *measurement) rest(ctx context.Context, d time.Duration) error {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }

@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"portolan/kernel/nft"
-	"portolan/lab"
 )
 
 // cpu is the processor time that a process and its children that have ended used.
@@ -56,18 +53,76 @@ func childrenTime(stat []byte) (time.Duration, error) {
 		}
 		ticks += n
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond, nil
+	return time.Duration(ticks) * tick, nil
 }
 
 // peakMemory is the most memory that a process had so far, in bytes; 0 when it is
 // gone.
-func peakMemory(pid int) int64 {
+func peakMemory(pid int) int64 { return memoryOf(pid, "VmHWM") }
+
+// residentMemory is the memory that a process has now, in bytes; 0 when it is gone.
+func residentMemory(pid int) int64 { return memoryOf(pid, "VmRSS") }
+
+func memoryOf(pid int, field string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // gone: nothing is found below
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
-	field, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-	kib, _ := strconv.ParseInt(field, 10, 64)
+	return kibibytes(string(text), field)
+}
+
+// kernelMemory is what the kernel holds for itself and cannot give back, in bytes:
+// where tables are. It is the whole machine's.
+func kernelMemory() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, fmt.Errorf("bench: kernel memory: %w", err)
+	}
+	var sum int64
+	for _, field := range []string{"SUnreclaim", "VmallocUsed", "Percpu"} {
+		sum += kibibytes(string(text), field)
+	}
+	return sum, nil
+}
+
+// kibibytes finds a line "FIELD:  N kB" and returns it in bytes; 0 when there is
+// none.
+func kibibytes(text, field string) int64 {
+	_, rest, _ := strings.Cut(text, field+":")
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, _ := strconv.ParseInt(number, 10, 64)
 	return kib << 10
 }
+
+// load is the average of the last minute; 0 where the kernel does not tell.
+func load() float64 {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	v, _ := strconv.ParseFloat(first, 64)
+	return v
+}
+
+// busyTime is the processor time that the whole machine has used so far.
+func busyTime() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("bench: processor time: %w", err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(first)
+	const idle, waiting, stolen = 4, 5, 8 // of the fields; guests' time is in others, too
+	var ticks int64
+	for i := 1; i < min(len(fields), stolen); i++ {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("bench: processor time: %w", err)
+		}
+		if i != idle && i != waiting {
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// tick is the unit in which the kernel tells processor time.
+const tick = 10 * time.Millisecond
 
 // childWatch looks at the children of a process again and again, since they are
 // short-lived, and keeps the most memory that one of them had.
@@ -128,63 +183,4 @@ func (c *childWatch) end() int64 {
 	close(c.stop)
 	c.done.Wait()
 	return c.peak
-}
-
-// nftCommits counts the changes of a host's nftables rules, iptables-nft's
-// included: the kernel numbers them.
-func nftCommits(h *lab.Host) (n uint32, err error) {
-	err = h.Do(func() error {
-		conn, err := nft.Dial()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		n, err = conn.Generation()
-		return err
-	})
-	return n, err
-}
-
-// recorder is a folder of programs that note how they are called and then are
-// iptables-legacy: the kernel does not number the changes of those tables.
-type recorder struct{ dir string }
-
-func newRecorder(parent string) (recorder, error) {
-	dir, err := os.MkdirTemp(parent, "recorder-")
-	if err != nil {
-		return recorder{}, fmt.Errorf("bench: recorder: %w", err)
-	}
-	for _, name := range []string{"iptables", "iptables-restore", "ip6tables", "ip6tables-restore"} {
-		text := fmt.Sprintf("#!/bin/sh\necho %[1]s \"$*\" >>%[2]s/calls\nPATH=${PATH#*:} exec %[1]s \"$@\"\n", name, dir)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			return recorder{}, fmt.Errorf("bench: recorder: %w", err)
-		}
-	}
-	return recorder{dir}, nil
-}
-
-// writes counts the calls so far that write.
-func (r recorder) writes() int {
-	text, _ := os.ReadFile(filepath.Join(r.dir, "calls")) // not there: no call
-	return countWrites(string(text))
-}
-
-// countWrites counts the calls that change rules, one a line.
-func countWrites(calls string) (n int) {
-	for line := range strings.Lines(calls) {
-		fields := strings.Fields(line)
-		restore := strings.HasSuffix(fields[0], "-restore")
-		for _, f := range fields[1:] {
-			switch f {
-			case "--test", "-t": // for iptables, -t is the table
-				restore = false
-			case "-N", "-I", "-A", "-D", "-X", "-F", "-P", "-R":
-				n++
-			}
-		}
-		if restore {
-			n++
-		}
-	}
-	return n
 }

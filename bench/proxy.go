@@ -14,47 +14,28 @@ import (
 	"syscall"
 	"time"
 
+	"portolan/bench/figures"
+	"portolan/e2e/controlplane"
 	"portolan/lab"
 )
 
 // A product is one of the two, in one mode.
 type product struct {
-	peer bool // kube-proxy
-	mode mode
+	name figures.Product
+	mode figures.Mode
 }
 
-// A mode is how rules get into the kernel.
-type mode string
+func (p product) String() string { return string(p.name) + " " + string(p.mode) }
 
-const (
-	nftables mode = "nftables"
-	legacy   mode = "iptables-legacy"
-	iptNFT   mode = "iptables-nft"
-)
-
-func (m mode) variant() lab.Variant {
-	switch m {
-	case legacy:
+// variant is which iptables programs the node of a mode has.
+func variant(m figures.Mode) lab.Variant {
+	switch m.Peer() {
+	case figures.Legacy:
 		return lab.Legacy
-	case iptNFT:
+	case figures.NFT:
 		return lab.NFT
 	}
 	return lab.HostVariant
-}
-
-// proxyMode is the mode's name in both products' configuration.
-func (m mode) proxyMode() string {
-	if m == nftables {
-		return "nftables"
-	}
-	return "iptables"
-}
-
-func (p product) String() string {
-	if p.peer {
-		return "kube-proxy " + string(p.mode)
-	}
-	return "portolan " + string(p.mode)
 }
 
 // binaries are the programs that are measured.
@@ -70,23 +51,21 @@ type proxy struct {
 
 // start starts a product on a node. minSync is its minSyncPeriod, 0 its default; recorder, unless
 // empty, is a folder with programs that it runs instead of the usual ones.
-func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node, minSync time.Duration, recorder string) (*proxy, error) {
+func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node, from *controlplane.Server, minSync time.Duration, recorder string) (*proxy, error) {
 	program, args := b.portolan, []string{"proxy", "-v", "4"}
-	config := filepath.Join(w.dir, "config.yaml")
-	if p.peer {
+	if p.name == figures.KubeProxy {
 		program, args = b.kubeProxy, []string{"--v=2"}
-	} else if w.input == manifests {
-		args = append(args, "--manifests", w.all(), "--manifests", w.moving())
 	}
-	kubeconfig, err := w.server.Kubeconfig(w.server.Token())
+	kubeconfig, err := from.Kubeconfig(from.Token())
 	if err != nil {
 		return nil, err
 	}
+	config := filepath.Join(w.dir, "config.yaml")
 	if err := os.WriteFile(config, []byte(configuration(p.mode, minSync, kubeconfig)), 0o644); err != nil {
 		return nil, fmt.Errorf("bench: configuration: %w", err)
 	}
 	out := &proxy{product: p, node: node, log: &syncLog{}}
-	out.cmd = node.Command(ctx, p.mode.variant(), program, append(args, "--config", config)...)
+	out.cmd = node.Command(ctx, variant(p.mode), program, append(args, "--config", config)...)
 	if recorder != "" {
 		out.cmd.Prefer(recorder)
 	}
@@ -94,12 +73,19 @@ func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node
 	return out, out.cmd.Start()
 }
 
-// configuration is the one that both products read; minSync 0 leaves out what it
-// says, so that each has its default.
-func configuration(m mode, minSync time.Duration, kubeconfig string) string {
-	pace := ""
+// configuration is the one that both products read, but for the compact layout,
+// which kube-proxy does not have; minSync 0 leaves out what it says, so that each
+// has its default.
+func configuration(m figures.Mode, minSync time.Duration, kubeconfig string) string {
+	mode, pace, layout := "iptables", "", ""
+	if m == figures.Nftables {
+		mode = "nftables"
+	}
 	if minSync > 0 {
 		pace = fmt.Sprintf("iptables: {minSyncPeriod: %[1]s}\nnftables: {minSyncPeriod: %[1]s}\n", minSync)
+	}
+	if m != m.Peer() {
+		layout = "---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\niptables: {layout: compact}\n"
 	}
 	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -112,7 +98,7 @@ detectLocalMode: ClusterCIDR
 clientConnection: {kubeconfig: %q}
 # the limit cannot be set outside of the first network namespace
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-%s`, m.proxyMode(), nodeName, clusterCIDR, kubeconfig, pace)
+%s%s`, mode, nodeName, clusterCIDR, kubeconfig, pace, layout)
 }
 
 func (p *proxy) pid() int { return p.cmd.Process.Pid }
@@ -139,7 +125,7 @@ type syncs struct {
 
 // syncs asks the product.
 func (p *proxy) syncs(ctx context.Context) (syncs, error) {
-	if !p.peer {
+	if p.name == figures.Portolan {
 		return parseSyncs(p.log.String()), nil
 	}
 	m, err := p.metrics(ctx)

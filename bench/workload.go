@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"portolan/bench/figures"
 )
 
 const (
@@ -84,14 +86,14 @@ type item struct {
 	slices  []discovery.EndpointSlice
 }
 
-// workload returns the Services of a size: all alike, with as many endpoints each,
+// workload returns its Services: all alike, with as many endpoints each,
 // or the mix. It is the same every time.
-func workload(services, perService int, mix bool) []item {
-	items := make([]item, services)
+func workload(w figures.Workload) []item {
+	items := make([]item, w.Services)
 	next := endpoints
 	for i := range items {
-		k, count := plain, perService
-		if mix {
+		k, count := plain, w.Endpoints
+		if w.Mix() {
 			k, count = kindOf(i), endpointsOf(i)
 		}
 		it := &items[i]

@@ -2,19 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portolan/bench/figures"
 	"portolan/e2e/controlplane"
 	"portolan/lab"
 )
@@ -23,40 +21,35 @@ import (
 // so that no rule, table or connection of the run before is met.
 const nodeName = "measured"
 
-// input is where Portolan reads the objects.
-type input string
-
-const (
-	manifests input = "manifests"
-	apiServer input = "api"
-)
-
-// world is a lab with a control plane, the Services of one workload in it, and the
-// same Services as manifest files.
+// world is a lab with a control plane and the Services of one workload in it.
 type world struct {
-	lab    *lab.Lab
-	server *controlplane.Server
-	api    *controlplane.Client
-	input  input
-	items  []item
-	target int // of items, see changed
-	dir    string
-	used   int // nodes that had a run
+	lab          *lab.Lab
+	options      controlplane.Options
+	server       *controlplane.Server
+	empty        *controlplane.Server // without Services; nil until it is wanted
+	api          *controlplane.Client
+	items        []item
+	target       int            // of items, see changed
+	bare         netip.AddrPort // a pod behind a node without rules
+	dir          string
+	used         int   // nodes that had a run
+	kernelBefore int64 // memory, before the product of this run; bytes
 }
 
 // newWorld builds a lab with nodes for so many runs, starts the control plane and
 // fills it. The caller closes the world.
-func newWorld(ctx context.Context, programs string, in input, items []item, runs int) (*world, error) {
-	w := &world{input: in, items: items, target: changed(items)}
-	if err := w.build(ctx, programs, runs); err != nil {
+func newWorld(ctx context.Context, programs string, of figures.Workload, runs int) (*world, error) {
+	items := workload(of)
+	w := &world{items: items, target: changed(items)}
+	if err := w.build(ctx, programs, of, runs); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
 
-func (w *world) build(ctx context.Context, programs string, runs int) error {
+func (w *world) build(ctx context.Context, programs string, of figures.Workload, runs int) error {
 	t := lab.Topology{Client: lab.ClientAddrs}
-	for i := 1; i <= runs; i++ {
+	for i := 1; i <= runs+1; i++ {
 		t.Nodes = append(t.Nodes, lab.NumberedNode(i))
 	}
 	t.Nodes = append(t.Nodes, lab.NodeSpec{Name: "control", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("2001:db8::5")}})
@@ -67,23 +60,21 @@ func (w *world) build(ctx context.Context, programs string, runs int) error {
 	if err := manyPorts(w.lab.Client); err != nil {
 		return err
 	}
-	w.server, err = controlplane.Start(ctx, controlplane.Options{
+	pod, err := w.lab.AddPod(lab.NumberedPod("bare", runs+1, 1, openPort))
+	if err != nil {
+		return err
+	}
+	w.bare = netip.AddrPortFrom(pod.Addr(endpoints), openPort)
+	if w.dir, err = os.MkdirTemp("", "portolan-bench-"); err != nil {
+		return fmt.Errorf("bench: working folder: %w", err)
+	}
+	w.options = controlplane.Options{
 		Programs: programs,
 		Host:     &w.lab.Node("control").Host,
 		Services: []netip.Prefix{serviceNetwork},
 		Args:     []string{"--service-node-port-range=20000-32767"}, // a fifth of 10,000 Services, and health checks
-	})
-	if err != nil {
-		return err
 	}
-	w.api = w.server.Client(w.server.Token())
-	if w.dir, err = os.MkdirTemp("", "portolan-bench-"); err != nil {
-		return fmt.Errorf("bench: working folder: %w", err)
-	}
-	if err := w.fill(ctx); err != nil {
-		return err
-	}
-	return w.writeManifests()
+	return w.fill(ctx, programs, of)
 }
 
 func (w *world) close() error {
@@ -91,8 +82,10 @@ func (w *world) close() error {
 	if w.api != nil {
 		w.api.Close()
 	}
-	if w.server != nil {
-		errs = append(errs, w.server.Close())
+	for _, s := range []*controlplane.Server{w.server, w.empty} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
 	}
 	if w.lab != nil {
 		errs = append(errs, w.lab.Close())
@@ -103,54 +96,63 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// fill creates the objects, and keeps what the API server made of them.
-func (w *world) fill(ctx context.Context) error {
+// fill starts the control plane with the objects of the workload. They are created
+// once: etcd's data is kept in the user's cache, since that takes minutes.
+func (w *world) fill(ctx context.Context, programs string, of figures.Workload) (err error) {
+	kept, err := cached(programs, of, w.items)
+	if err != nil {
+		return err
+	}
+	o := w.options
+	if _, err := os.Stat(kept); err == nil {
+		o.Data = kept
+	}
+	if w.server, err = controlplane.Start(ctx, o); err != nil {
+		return err
+	}
+	w.api = w.server.Client(w.server.Token())
+	if o.Data != "" {
+		return nil
+	}
 	began := time.Now()
+	if err := createNode(ctx, w.api); err != nil {
+		return err
+	}
 	if err := w.api.Call(ctx, http.MethodPost, "/api/v1/namespaces", v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, nil); err != nil {
 		return err
 	}
-	if err := w.api.Call(ctx, http.MethodPost, "/api/v1/nodes", v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, nil); err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	work := make(chan *item)
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for it := range work {
-				if err := w.create(ctx, it); err != nil {
-					stop(err)
-				}
+	err = abreast(ctx, func(yield func(task) bool) {
+		for i := range w.items {
+			if !yield(func(ctx context.Context) error { return create(ctx, w.api, w.items[i]) }) {
+				return
 			}
-		})
-	}
-	for i := range w.items {
-		work <- &w.items[i]
-	}
-	close(work)
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("bench: fill the API server: %w", err)
 	}
 	progress("%d Services in the API server after %.0f s", len(w.items), time.Since(began).Seconds())
-	return nil
+	return w.server.Save(ctx, kept)
 }
 
-func (w *world) create(ctx context.Context, it *item) error {
+func createNode(ctx context.Context, api *controlplane.Client) error {
+	return api.Call(ctx, http.MethodPost, "/api/v1/nodes", v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, nil)
+}
+
+func create(ctx context.Context, api *controlplane.Client, it item) error {
 	path := "/api/v1/namespaces/" + namespace + "/services"
-	status := it.service.Status
-	if err := w.api.Call(ctx, http.MethodPost, path, it.service, &it.service); err != nil {
+	var created v1.Service
+	if err := api.Call(ctx, http.MethodPost, path, it.service, &created); err != nil {
 		return err
 	}
-	if len(status.LoadBalancer.Ingress) > 0 {
-		it.service.Status = status
-		if err := w.api.Call(ctx, http.MethodPut, path+"/"+it.service.Name+"/status", it.service, &it.service); err != nil {
+	if len(it.service.Status.LoadBalancer.Ingress) > 0 {
+		created.Status = it.service.Status
+		if err := api.Call(ctx, http.MethodPut, path+"/"+created.Name+"/status", created, nil); err != nil {
 			return err
 		}
 	}
-	for i := range it.slices {
-		if err := w.api.Call(ctx, http.MethodPost, slicesPath, it.slices[i], &it.slices[i]); err != nil {
+	for _, s := range it.slices {
+		if err := api.Call(ctx, http.MethodPost, slicesPath, s, nil); err != nil {
 			return err
 		}
 	}
@@ -159,102 +161,59 @@ func (w *world) create(ctx context.Context, it *item) error {
 
 const slicesPath = "/apis/discovery.k8s.io/v1/namespaces/" + namespace + "/endpointslices"
 
-// writeManifests writes what the API server has into files of some hundred
-// objects, and the EndpointSlice that will change into one of its own: how many
-// files a folder has is not what is measured.
-func (w *world) writeManifests() error {
-	const perFile = 500
-	for _, folder := range []string{w.all(), w.moving()} {
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			return fmt.Errorf("bench: manifests: %w", err)
+// emptyServer is a control plane that knows the node of a run and nothing else.
+func (w *world) emptyServer(ctx context.Context, node *lab.Node) (*controlplane.Server, error) {
+	started := w.empty == nil
+	if started {
+		var err error
+		if w.empty, err = controlplane.Start(ctx, w.options); err != nil {
+			return nil, err
 		}
 	}
-	for first := 0; first < len(w.items); first += perFile {
-		var objects []any
-		for i := first; i < min(first+perFile, len(w.items)); i++ {
-			objects = append(objects, w.items[i].service)
-			for _, s := range w.items[i].slices {
-				if i != w.target {
-					objects = append(objects, s)
-				}
-			}
-		}
-		if err := writeList(filepath.Join(w.all(), fmt.Sprintf("services-%05d.json", first)), objects...); err != nil {
-			return err
+	api := w.empty.Client(w.empty.Token())
+	defer api.Close()
+	if started {
+		if err := createNode(ctx, api); err != nil {
+			return nil, err
 		}
 	}
-	return w.writeMoving(openPort)
+	return w.empty, setAddress(ctx, api, node)
 }
 
-func (w *world) all() string    { return filepath.Join(w.dir, "all") }
-func (w *world) moving() string { return filepath.Join(w.dir, "moving") }
-
-// writeMoving replaces the file of the changing EndpointSlice in one step.
-func (w *world) writeMoving(port int32) error {
-	s := w.items[w.target].slices[0].DeepCopy()
-	s.Ports[0].Port = &port
-	unfinished := filepath.Join(w.dir, "slice.json")
-	if err := writeList(unfinished, s); err != nil {
-		return err
-	}
-	if err := os.Rename(unfinished, filepath.Join(w.moving(), "slice.json")); err != nil {
-		return fmt.Errorf("bench: manifests: %w", err)
-	}
-	return nil
-}
-
-// putMoving changes the same EndpointSlice in the API server.
-func (w *world) putMoving(ctx context.Context, port int32) error {
-	s := w.items[w.target].slices[0].DeepCopy()
-	s.Ports[0].Port = &port
-	s.ResourceVersion = "" // whatever is there
-	s.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: time.Now().Format(time.RFC3339Nano)}
-	return w.api.Call(ctx, http.MethodPut, slicesPath+"/"+s.Name, s, nil)
-}
-
-func writeList(file string, objects ...any) error {
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
-	if err == nil {
-		err = os.WriteFile(file, text, 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("bench: manifests: %w", err)
-	}
-	return nil
+// setAddress makes the Node object the node of the lab that plays it.
+func setAddress(ctx context.Context, api *controlplane.Client, node *lab.Node) error {
+	status := map[string]any{"status": v1.NodeStatus{Addresses: []v1.NodeAddress{
+		{Type: v1.NodeInternalIP, Address: node.Addr(endpoints).String()}, {Type: v1.NodeHostName, Address: nodeName}}}}
+	return api.Call(ctx, http.MethodPatch, "/api/v1/nodes/"+nodeName+"/status", status, nil)
 }
 
 // nextNode takes a fresh node of the lab for a run: the Node object gets its
 // address, a pod behind it answers for every endpoint, and the client asks it for
-// the Services, and for the pods themselves.
+// the Services and the pods.
 func (w *world) nextNode(ctx context.Context) (*lab.Node, error) {
 	w.used++
 	node := w.lab.Node(fmt.Sprintf("node%d", w.used))
 	if node == nil {
 		return nil, fmt.Errorf("bench: no node is left for run %d", w.used)
 	}
-	like := endpoints
-	status := map[string]any{"status": v1.NodeStatus{Addresses: []v1.NodeAddress{
-		{Type: v1.NodeInternalIP, Address: node.Addr(like).String()}, {Type: v1.NodeHostName, Address: nodeName}}}}
-	if err := w.api.Call(ctx, http.MethodPatch, "/api/v1/nodes/"+nodeName+"/status", status, nil); err != nil {
-		return nil, err
-	}
-	object := v1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
-	object.Status.Addresses = status["status"].(v1.NodeStatus).Addresses
-	if err := writeList(filepath.Join(w.all(), "node.json"), object); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(w.writeMoving(openPort), w.putMoving(ctx, openPort)); err != nil {
+	if err := errors.Join(setAddress(ctx, w.api, node), w.putMoving(ctx, openPort)); err != nil {
 		return nil, err
 	}
 	pod, err := w.lab.AddPod(lab.NumberedPod(fmt.Sprintf("endpoints%d", w.used), w.used, 1, openPort))
 	if err != nil {
 		return nil, err
 	}
-	return node, errors.Join(
+	via := node.Addr(endpoints).String()
+	err = errors.Join(
 		ip(ctx, &pod.Host, "route", "add", "local", endpointNetwork.String(), "dev", "lo"),
-		ip(ctx, &node.Host, "route", "add", endpointNetwork.String(), "via", pod.Addr(like).String()),
-		ip(ctx, w.lab.Client, "route", "replace", endpointNetwork.String(), "via", node.Addr(like).String()),
-		ip(ctx, w.lab.Client, "route", "replace", serviceNetwork.String(), "via", node.Addr(like).String()))
+		ip(ctx, &node.Host, "route", "add", endpointNetwork.String(), "via", pod.Addr(endpoints).String()),
+		ip(ctx, w.lab.Client, "route", "replace", endpointNetwork.String(), "via", via),
+		ip(ctx, w.lab.Client, "route", "replace", serviceNetwork.String(), "via", via))
+	if err != nil {
+		return nil, err
+	}
+	w.kernelBefore, err = kernelMemory()
+	return node, err
 }
 
 // manyPorts lets a host that calls one address for a minute have a port for each

@@ -31,6 +31,9 @@ type Options struct {
 	// first of the family of the API server's address; none means lab.ServiceNetworks.
 	Services []netip.Prefix
 	Args     []string // further arguments of kube-apiserver
+	// Data, unless empty, is a folder that Server.Save made: what is in it is there
+	// from the start.
+	Data string
 }
 
 // User is somebody who proves with a token who he is. What he may do, RBAC objects
@@ -58,8 +61,7 @@ type Server struct {
 // things too.
 const patience = 2 * time.Minute
 
-// Start starts etcd and kube-apiserver with empty data and waits until /readyz
-// says yes, which takes a few seconds. The caller closes the server.
+// Start starts etcd and kube-apiserver and waits until /readyz says yes, which takes a few seconds. The caller closes the server.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	dir, err := os.MkdirTemp("", "portolan-controlplane-")
 	if err != nil {
@@ -81,6 +83,11 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	}
 	if err := s.writeTokens(o.Users); err != nil {
 		return err
+	}
+	if o.Data != "" {
+		if err := os.CopyFS(s.file("etcd"), os.DirFS(o.Data)); err != nil {
+			return fmt.Errorf("controlplane: kept data: %w", err)
+		}
 	}
 	s.Etcd = &Process{name: "etcd", host: s.host, program: filepath.Join(o.Programs, "etcd"),
 		args: s.etcdArgs(), log: s.file("etcd.log"), ready: s.etcdReady}
@@ -104,6 +111,31 @@ func (s *Server) Close() error {
 		errs = append(errs, fmt.Errorf("controlplane: remove the working folder: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// Save copies all objects into a folder that is not there yet, from which later
+// servers start, see Options.Data. Both programs are down meanwhile.
+func (s *Server) Save(ctx context.Context, dir string) error {
+	for _, p := range []*Process{s.APIServer, s.Etcd} {
+		if err := p.Stop(ctx); err != nil {
+			return err
+		}
+	}
+	unfinished := dir + ".unfinished"
+	err := os.RemoveAll(unfinished)
+	if err == nil {
+		err = os.CopyFS(unfinished, os.DirFS(s.file("etcd")))
+	}
+	if err == nil {
+		err = os.Rename(unfinished, dir)
+	}
+	if err != nil {
+		return fmt.Errorf("controlplane: keep the data: %w", err)
+	}
+	if err := s.Etcd.Start(ctx); err != nil {
+		return err
+	}
+	return s.APIServer.Start(ctx)
 }
 
 func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }

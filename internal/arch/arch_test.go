@@ -45,7 +45,8 @@ var rules = []rule{
 	{"internal/arch", nil, "looks at the others from outside"},
 	{"cmd/...", []string{"..."}, "wires everything"},
 	{"e2e/...", []string{"..."}, "tests everything"},
-	{"bench", []string{"..."}, "measures everything"},
+	{"bench/figures", nil, "what was measured, for whoever reads the data"},
+	{"bench/...", []string{"..."}, "measures everything"},
 }
 
 type pkg struct {

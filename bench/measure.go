@@ -40,6 +40,9 @@ func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan, go
 		return err
 	}
 	m := measurement{world: w, binaries: b, product: p, runPlan: plan, node: node, got: got}
+	if m.group, err = newMemoryGroup(w.used); err != nil {
+		return err
+	}
 	for _, part := range []func(context.Context) error{m.cold, m.again, m.nothingLeft} {
 		if err = part(ctx); err != nil {
 			break
@@ -51,6 +54,9 @@ func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan, go
 		}
 		err = errors.Join(err, m.running.stop())
 	}
+	if m.group != nil {
+		err = errors.Join(err, m.group.close())
+	}
 	return err
 }
 
@@ -61,6 +67,7 @@ type measurement struct {
 	product
 	runPlan
 	node    *lab.Node
+	group   *memoryGroup // of the product; nil where the kernel does not tell its memory
 	running *proxy
 	got     *figures.Run
 }
@@ -71,6 +78,11 @@ func (m *measurement) cold(ctx context.Context) error {
 	began := time.Now()
 	if err := m.launch(ctx, m.server, defaultMinSync, ""); err != nil {
 		return err
+	}
+	if m.group != nil {
+		if err := m.group.add(m.running.pid()); err != nil {
+			return err
+		}
 	}
 	children := watchChildren(m.running.pid())
 	err := m.loadAndChange(ctx, began)
@@ -155,8 +167,12 @@ func (m *measurement) again(ctx context.Context) error {
 	if err := m.running.stop(); err != nil {
 		return err
 	}
-	if err := m.weighTables(ctx); err != nil {
-		return err
+	if m.group != nil {
+		held, err := m.group.kernelMemory()
+		if err != nil {
+			return err
+		}
+		m.got.Add(figures.KernelMemory, mebibytes(held))
 	}
 	count, dir, err := m.counter()
 	if err != nil {

@@ -68,20 +68,6 @@ func memoryOf(pid int, field string) int64 {
 	return kibibytes(string(text), field)
 }
 
-// kernelMemory is what the kernel holds for itself and cannot give back, in bytes:
-// where tables are. It is the whole machine's.
-func kernelMemory() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, fmt.Errorf("bench: kernel memory: %w", err)
-	}
-	var sum int64
-	for _, field := range []string{"SUnreclaim", "VmallocUsed", "Percpu"} {
-		sum += kibibytes(string(text), field)
-	}
-	return sum, nil
-}
-
 // kibibytes finds a line "FIELD:  N kB" and returns it in bytes; 0 when there is
 // none.
 func kibibytes(text, field string) int64 {

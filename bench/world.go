@@ -23,17 +23,16 @@ const nodeName = "measured"
 
 // world is a lab with a control plane and the Services of one workload in it.
 type world struct {
-	lab          *lab.Lab
-	options      controlplane.Options
-	server       *controlplane.Server
-	empty        *controlplane.Server // without Services; nil until it is wanted
-	api          *controlplane.Client
-	items        []item
-	target       int            // of items, see changed
-	bare         netip.AddrPort // a pod behind a node without rules
-	dir          string
-	used         int   // nodes that had a run
-	kernelBefore int64 // memory, before the product of this run; bytes
+	lab     *lab.Lab
+	options controlplane.Options
+	server  *controlplane.Server
+	empty   *controlplane.Server // without Services; nil until it is wanted
+	api     *controlplane.Client
+	items   []item
+	target  int            // of items, see changed
+	bare    netip.AddrPort // a pod behind a node without rules
+	dir     string
+	used    int // nodes that had a run
 }
 
 // newWorld builds a lab with nodes for so many runs, starts the control plane and
@@ -209,10 +208,6 @@ func (w *world) nextNode(ctx context.Context) (*lab.Node, error) {
 		ip(ctx, &node.Host, "route", "add", endpointNetwork.String(), "via", pod.Addr(endpoints).String()),
 		ip(ctx, w.lab.Client, "route", "replace", endpointNetwork.String(), "via", via),
 		ip(ctx, w.lab.Client, "route", "replace", serviceNetwork.String(), "via", via))
-	if err != nil {
-		return nil, err
-	}
-	w.kernelBefore, err = kernelMemory()
 	return node, err
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,20 +10,6 @@ import (
 	"portolan/kernel/nft"
 	"portolan/lab"
 )
-
-// weighTables tells how much kernel memory the rules on the node take, beside what
-// there was before the product ran. It must have ended.
-func (m *measurement) weighTables(ctx context.Context) error {
-	if err := m.forgetFlows(ctx); err != nil {
-		return err
-	}
-	now, err := kernelMemory()
-	if err != nil {
-		return err
-	}
-	m.got.Add(figures.KernelMemory, mebibytes(now-m.kernelBefore))
-	return nil
-}
 
 // counter returns what counts writes to the kernel, and the folder of the programs
 // to run for it.

@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PROGRAMS := iptables nft conntrack ipset ip
 UNIT = $$(go list ./... | grep -v '^portolan/e2e')
 
-.PHONY: build test lint golden e2e e2e-ipvs bench demo
+.PHONY: build test lint golden e2e e2e-ipvs bench bench-full bench-parts report demo
 
 build: ## the program, in bin/portolan
 	go build -trimpath -o bin/portolan ./cmd/portolan
@@ -17,7 +17,7 @@ test: ## everything but the scenarios with real packets
 	tools/system-packages $(PROGRAMS) gcc
 	go vet ./...
 	go test -race $(UNIT)
-	cd deploy/check && go vet -mod=mod . && go test -mod=mod .
+	for m in deploy/check bench/report; do (cd $$m && go vet -mod=mod . && go test -mod=mod .); done
 
 lint: ## format, vet and staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
@@ -25,7 +25,7 @@ lint: ## format, vet and staticcheck
 	GOARCH=arm64 go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
 	go mod tidy -diff
-	cd deploy/check && go vet . && go mod tidy -diff && go tool -modfile=../../tools/go.mod staticcheck .
+	for m in deploy/check bench/report; do (cd $$m && go vet . && go mod tidy -diff && go tool -modfile=../../tools/go.mod staticcheck .); done
 
 golden: ## writes the golden files anew; look at the difference
 	tools/system-packages $(PROGRAMS)
@@ -46,10 +46,24 @@ soak: ## changes, flushes, restarts, kills and rolling updates, half an hour of 
 	tools/system-packages $(PROGRAMS)
 	go test -count=1 -timeout 90m -v ./e2e -run 'TestSoak|TestKilled|TestRollingUpdates' -args -soak 10m -kills 200 -rolls 50 | tools/e2e-summary
 
-bench: ## speed of what runs for every change, then beside kube-proxy; BENCH holds flags of the latter
+bench: ## beside kube-proxy, a quarter of an hour; BENCH holds flags
+	tools/system-packages $(PROGRAMS)
+	go run ./bench -modes all -workloads 1000x10 -repeats 1 $(BENCH)
+	go run ./bench -modes nftables,iptables-legacy -workloads 1000mix,5000x10 -repeats 1 $(BENCH)
+
+SIZES := 1000x10,2000x10,5000x10,10000x10,1000mix,5000mix,10000mix
+bench-full: ## all modes and sizes beside kube-proxy, hours; BENCH holds flags
+	tools/system-packages $(PROGRAMS)
+	go run ./bench -modes nftables,iptables-legacy,iptables-legacy-compact -workloads $(SIZES) -storm 1m $(BENCH)
+	go run ./bench -modes iptables-nft,iptables-nft-compact -workloads 1000x10,2000x10,5000x10 -deadline 15m $(BENCH)
+	go run ./bench -modes nftables,iptables-legacy-compact -workloads 45000x1,5006x50 -deadline 5m $(BENCH)
+
+report: ## docs/performance.md, of what is in bench/results
+	cd bench/report && go run -mod=mod .
+
+bench-parts: ## operation counts and times of what runs for every change
 	tools/system-packages $(PROGRAMS)
 	go test -run '^$$' -bench . -benchmem $(UNIT)
-	go run ./bench $(BENCH)
 
 demo: build ## the main job, on real packets
 	tools/system-packages $(PROGRAMS)

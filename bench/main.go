@@ -39,6 +39,9 @@ type options struct {
 	plan      runPlan
 }
 
+// stormRate is what the rows of the storm are about.
+const stormRate = 100
+
 // peers are the values of -peer.
 var peers = []string{"all", "limited", "none"}
 
@@ -73,7 +76,8 @@ func parse(args []string) (options, error) {
 	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long a run is left alone; 0 for not at all")
 	set.IntVar(&o.plan.connects, "connects", 2000, "connections to each target of the connect rows; 0 for none")
 	set.BoolVar(&o.plan.emptied, "emptied", true, "start where everything was deleted, at the end of a run")
-	set.DurationVar(&o.plan.storm, "storm", 0, "length of a storm of 100 changes a second; 0 for none")
+	set.DurationVar(&o.plan.storm, "storm", 0, "length of a storm of changes; 0 for none")
+	set.IntVar(&o.plan.stormRate, "rate", stormRate, "changes a second of the storm; its rows are kept only with the usual rate")
 	set.DurationVar(&o.plan.deadline, "deadline", 2*time.Minute, "for every single thing that is waited for")
 	if err := set.Parse(args); err != nil {
 		return o, err

@@ -24,6 +24,8 @@ type runPlan struct {
 	emptied  bool
 	storm    time.Duration
 	deadline time.Duration // for every single wait
+
+	stormRate int // changes a second
 }
 
 const (

@@ -9,9 +9,6 @@ import (
 	"portolan/lab"
 )
 
-// stormRate is how many EndpointSlices change in a second of a storm.
-const stormRate = 100
-
 // weather changes EndpointSlices of other Services at a steady rate while a client
 // calls the one that stays, then measures how soon one more change is seen.
 func (m *measurement) weather(ctx context.Context) error {
@@ -27,7 +24,7 @@ func (m *measurement) weather(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { calls, failed = m.callOn(blowing) })
 	began := time.Now()
-	sent, err := m.blow(blowing, stormRate)
+	sent, err := m.blow(blowing, m.stormRate)
 	wg.Wait()
 	if err != nil {
 		return err
@@ -37,9 +34,13 @@ func (m *measurement) weather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	progress("%v: %d changes and %d calls in %.0f s", m.product, sent, calls, took.Seconds())
-	m.got.Add(figures.StormCPU, 100*after.since(before).total().Seconds()/took.Seconds())
-	m.got.Add(figures.StormMemory, mebibytes(residentMemory(pid)-resident))
+	cpu, growth := 100*after.since(before).total().Seconds()/took.Seconds(), mebibytes(residentMemory(pid)-resident)
+	progress("%v: %d changes and %d calls in %.0f s, %.1f %% of a core", m.product, sent, calls, took.Seconds(), cpu)
+	if m.stormRate != stormRate {
+		return m.putBack(ctx, sent)
+	}
+	m.got.Add(figures.StormCPU, cpu)
+	m.got.Add(figures.StormMemory, growth)
 	m.got.Add(figures.StormFailed, float64(failed))
 	if err := m.change(ctx, figures.StormLast, m.changes, 0); err != nil {
 		return err

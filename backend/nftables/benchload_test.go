@@ -18,7 +18,7 @@ type benchWorkload struct {
 	make     func(i int) *service.Service
 }
 
-// benchWorkloads are plain ClusterIPs and the mix of docs/benchmarks.md, in which the
+// benchWorkloads are plain ClusterIPs and the mix of docs/performance.md, in which the
 // larger sizes have as many endpoints each as their name says.
 func benchWorkloads() (out []benchWorkload) {
 	for _, size := range []struct {

@@ -95,6 +95,9 @@ func GoalOf(w Workload, m Mode, row Row) (Goal, bool) {
 	return Goal{}, false
 }
 
+// Relative tells whether the goal is how many times as much, not a value.
+func (g Goal) Relative() bool { return g.measure == timesBetter || g.measure == timesBare }
+
 // Reached tells whether the values meet the goal, and what was held against it;
 // NaN when something is missing for that.
 func (g Goal) Reached(peer, ours, bare Values) (got float64, reached bool) {

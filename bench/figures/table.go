@@ -34,7 +34,7 @@ func line(runs []Run, w Workload, m Mode, h Heading) (string, bool) {
 	goal := ""
 	if g, found := GoalOf(w, m, h.Row); found {
 		goal = g.String()
-		if got, reached := g.Reached(peer, ours, Collect(runs, w, Portolan, m, bareOf(h.Row))); !reached && !math.IsNaN(got) {
+		if got, reached := g.Reached(peer, ours, Collect(runs, w, Portolan, m, BareOf(h.Row))); !reached && !math.IsNaN(got) {
 			goal += ", missed"
 		}
 	}
@@ -67,8 +67,9 @@ func AllRecorded(runs []Run, w Workload, m Mode, row Row) bool {
 	return true
 }
 
-// bareOf is the row of the same figure of connections to Bare.
-func bareOf(row Row) Row {
+// BareOf is the row of the same figure of connections to Bare; of what is none of
+// connections, the row itself.
+func BareOf(row Row) Row {
 	for _, figure := range []string{ConnectP10, ConnectMedian, ConnectRate, ConnectCPU} {
 		if strings.HasPrefix(string(row), figure) {
 			return Connect(figure, Bare)

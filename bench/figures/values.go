@@ -10,15 +10,22 @@ import (
 type Values []float64
 
 // Collect gathers a row's values of all runs of a product in a mode under a
-// workload.
+// workload. Recorded ones count only where the bench measured none.
 func Collect(runs []Run, w Workload, p Product, m Mode, row Row) Values {
-	var out Values
+	var measured, recorded []float64
 	for _, r := range runs {
-		if r.Workload == w && r.Product == p && r.Mode == m {
-			out = append(out, r.Values[row]...)
+		switch {
+		case r.Workload != w || r.Product != p || r.Mode != m:
+		case r.Recorded == "":
+			measured = append(measured, r.Values[row]...)
+		default:
+			recorded = append(recorded, r.Values[row]...)
 		}
 	}
-	return Sorted(out)
+	if len(measured) > 0 {
+		return Sorted(measured)
+	}
+	return Sorted(recorded)
 }
 
 // Sorted makes values of numbers, which it sorts in place.

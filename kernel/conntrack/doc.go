@@ -4,5 +4,5 @@
 // It reads the messages itself, since a table may hold millions of entries: a dump is
 // streamed, an entry is a value of fixed size, and the kernel is asked for nothing but
 // the entries that may matter. The general reader of github.com/vishvananda/netlink
-// keeps all of a dump in memory; docs/benchmarks.md has both times.
+// keeps all of a dump in memory; docs/performance.md has both times.
 package conntrack

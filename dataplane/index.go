@@ -199,12 +199,18 @@ func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, diffe
 		if stays, there := c.stable(k, changed, old, now); there {
 			old, now = better(old, stays), better(now, stays)
 		}
+		if holds(old.object) != holds(now.object) {
+			return Change{}, false, false
+		}
 		ch.note(old.object, now.object)
 	}
 	differs = len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0
 	ch.Keyed = isKeyed(ch.Created) || isKeyed(ch.Deleted) || (len(ch.Replaced) > 0 && ch.Replaced[0].New.Key.Rank < 0)
 	return ch, differs, ch.Keyed || !differs
 }
+
+// holds tells that an object is a claim by which a container exists.
+func holds(o *Object) bool { return o != nil && isClaim(*o) && o.Key.Name == "" }
 
 func compareClaims(a, b claim) int {
 	return cmp.Or(compareInContainer(a.object.Key, b.object.Key), a.owner.Compare(*b.owner))

@@ -52,12 +52,18 @@ func (k Key) Compare(o Key) int {
 }
 
 // Object is one thing in the kernel. An empty Body is a claim: it writes
-// nothing, but its container exists and no lesser owner gets the key. A Service
-// that answers for an address in one container claims the address in the others,
-// so that an address is one owner's everywhere.
+// nothing, but no lesser owner gets the key. A Service that answers for an address
+// in one container claims the address in the others, so that an address is one
+// owner's everywhere. A claim without a Name, and any in a keyed container, has the
+// container exist.
 type Object struct {
 	Key  Key
 	Body string
+}
+
+// present tells whether objects make their container exist.
+func present(objects []Object) bool {
+	return slices.ContainsFunc(objects, func(o Object) bool { return o.Body != "" || o.Key.Name == "" || o.Key.Rank < 0 })
 }
 
 // normal returns objects sorted by key, the first of each key only. The input

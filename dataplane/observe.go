@@ -103,7 +103,7 @@ func (c *comparison) compare(name string, exists bool, seen []Object) {
 	keyed := c.seen[name] == keyedSeen || isKeyed(seen)
 	c.seen[name] = compared
 	wanted, leave := c.wanted(name, seen)
-	if leave || !exists && len(wanted) == 0 {
+	if leave || !exists && !present(wanted) {
 		return
 	}
 	if keyed || isKeyed(wanted) {
@@ -117,7 +117,7 @@ func (c *comparison) compare(name string, exists bool, seen []Object) {
 		}
 		return
 	}
-	ch := Change{Container: name, Exists: exists, Remove: len(wanted) == 0, Lines: lines(wanted)}
+	ch := Change{Container: name, Exists: exists, Remove: !present(wanted), Lines: lines(wanted)}
 	sameBody := func(a, b Object) bool { return a.Body == b.Body }
 	if exists && !ch.Remove && slices.EqualFunc(seen, ch.Lines, sameBody) {
 		return
@@ -157,7 +157,7 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 		return now
 	}
 	others := compose(c, free)
-	if len(others) == 0 {
+	if !present(others) {
 		return nil, true
 	}
 	there := make(map[string]bool, len(seen))

@@ -101,14 +101,14 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 }
 
 func changeOf(name string, before, after []Object) (Change, bool) {
-	ch := Change{Container: name, Exists: len(before) > 0, Remove: len(after) == 0, Lines: lines(after)}
+	ch := Change{Container: name, Exists: present(before), Remove: !present(after), Lines: lines(after)}
 	ch.Keyed = isKeyed(before) || isKeyed(after)
 	if ch.Keyed {
 		ch.Remove = false
 	}
-	if len(before) == 0 {
+	if !ch.Exists {
 		ch.Created = ch.Lines
-		return ch, len(after) > 0
+		return ch, !ch.Remove
 	}
 	old := lines(before)
 	i, j := 0, 0

@@ -54,6 +54,30 @@ type Address struct {
 	Not    bool
 }
 
+// MaskedAddress is -s or -d with a mask that is not that of a prefix: bits of the
+// address are compared. Value and Mask are of one family, and Value has no bits
+// outside of Mask.
+type MaskedAddress struct {
+	Side        Side
+	Value, Mask netip.Addr
+	Not         bool
+}
+
+// Contains reports whether an address has the bits.
+func (m MaskedAddress) Contains(a netip.Addr) bool {
+	if a.BitLen() != m.Value.BitLen() {
+		return false
+	}
+	address, value, mask := a.As16(), m.Value.As16(), m.Mask.As16()
+	for i := range address {
+		// An IPv4 address in 16 bytes begins with bytes that all have.
+		if address[i]&mask[i] != value[i]&mask[i] {
+			return false
+		}
+	}
+	return true
+}
+
 // Interface is -i (In) or -o. A name that ends in "+" is a prefix.
 type Interface struct {
 	Name string
@@ -274,6 +298,7 @@ type PhysDev struct {
 
 func (Protocol) match()           {}
 func (Address) match()            {}
+func (MaskedAddress) match()      {}
 func (Interface) match()          {}
 func (Fragment) match()           {}
 func (Comment) match()            {}

@@ -37,7 +37,7 @@ func exactPort(ms []netfilter.Match) (uint16, bool) {
 			if m.Side == netfilter.DestinationSide && !m.Not && m.Range.First == m.Range.Last {
 				return m.Range.First, true
 			}
-		case netfilter.Address, netfilter.Protocol, netfilter.Interface, netfilter.Comment:
+		case netfilter.Address, netfilter.MaskedAddress, netfilter.Protocol, netfilter.Interface, netfilter.Comment:
 		default:
 			return 0, false
 		}

@@ -62,6 +62,8 @@ func (r *run) eval(m netfilter.Match) value {
 		return is(m.Number == p.proto).except(m.Not)
 	case netfilter.Address:
 		return r.address(m.Side, m.Prefix.Contains).except(m.Not)
+	case netfilter.MaskedAddress:
+		return r.address(m.Side, m.Contains).except(m.Not)
 	case netfilter.IPRange:
 		return r.address(m.Side, m.Range.Contains).except(m.Not)
 	case netfilter.Interface:

@@ -279,6 +279,11 @@ func (p *ruleReader) address(side netfilter.Side, opt string) {
 	}
 	prefix, ok := parsePrefix(w)
 	if !ok {
+		if value, mask, ok := parseMasked(w); ok {
+			p.sawAddress(value)
+			p.add(netfilter.MaskedAddress{Side: side, Value: value, Mask: mask, Not: p.optNot})
+			return
+		}
 		p.add(netfilter.Unknown{Module: opt, Text: opt + " " + w, Why: "not one prefix"})
 		return
 	}

@@ -60,6 +60,22 @@ func parsePrefix(w string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, bits).Masked(), true
 }
 
+// parseMasked reads ADDRESS/MASK with any mask.
+func parseMasked(w string) (value, mask netip.Addr, ok bool) {
+	a, m, _ := strings.Cut(w, "/")
+	addr, err1 := netip.ParseAddr(a)
+	mask, err2 := netip.ParseAddr(m)
+	if err1 != nil || err2 != nil || addr.BitLen() != mask.BitLen() || addr.Zone()+mask.Zone() != "" {
+		return netip.Addr{}, netip.Addr{}, false
+	}
+	bytes, bits := addr.AsSlice(), mask.AsSlice()
+	for i := range bytes {
+		bytes[i] &= bits[i]
+	}
+	value, _ = netip.AddrFromSlice(bytes)
+	return value, mask, true
+}
+
 // maskBits counts the leading ones of a mask, -1 if ones follow a zero.
 func maskBits(mask netip.Addr) int {
 	n, ended := 0, false

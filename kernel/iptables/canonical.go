@@ -14,7 +14,8 @@ import (
 //
 // The order of words is that of kube-proxy: comment, set, physdev, addrtype, recent,
 // protocol, destination, port, source, interface, mark, conntrack, nfacct,
-// statistic, target; a bare "--ctstate NEW" comes first. A rule with a word that is not
+// statistic, target; a bare "--ctstate NEW" comes first, and a recent that notes what
+// statistic lets through behind it. A rule with a word that is not
 // known here comes back with ok false and only its spaces normalised, so that
 // it never equals a written one.
 func Canonical(rule string) (canonical string, ok bool) {
@@ -195,7 +196,8 @@ func (r *fields) takeValue(word, arg string) bool {
 func (r *fields) takeStatistic(word, arg string) bool {
 	switch {
 	case word == "--mode":
-		return (arg == "random" || arg == "nth") && setText(&r.mode, arg)
+		// An address is put into a list only if the statistic lets it.
+		return (arg == "random" || arg == "nth") && r.recentAction != "--set" && setText(&r.mode, arg)
 	case word == "--probability" && r.mode == "random":
 		p, ok := writtenProbability(arg)
 		return ok && setText(&r.probability, p)
@@ -210,7 +212,7 @@ func (r *fields) takeStatistic(word, arg string) bool {
 // takeFlag reads options without a value.
 func (r *fields) takeFlag(word string) bool {
 	switch word {
-	case "--rcheck", "--set":
+	case "--rcheck", "--update", "--set":
 		return setText(&r.recentAction, word)
 	case "--reap":
 		r.reap = true
@@ -318,6 +320,9 @@ func (r *fields) String() string {
 	if r.every != "" {
 		add("-m", "statistic", "--mode", "nth", "--every", r.every, "--packet", "0")
 	}
+	if r.setsLast() {
+		r.writeRecent(add)
+	}
 	if r.target != "" {
 		add("-j", r.target)
 	}
@@ -349,14 +354,24 @@ func (r *fields) writeStart(add func(...string), addOperand func(string, operand
 		addOperand("--src-type", r.srcType)
 		addOperand("--dst-type", r.dstType)
 	}
-	if r.recentName != "" {
-		add("-m", "recent", "--name", r.recentName, r.recentAction)
-		if r.seconds != "" {
-			add("--seconds", r.seconds)
-		}
-		if r.reap {
-			add("--reap")
-		}
+	if !r.setsLast() {
+		r.writeRecent(add)
+	}
+}
+
+// setsLast tells that recent notes what a statistic lets through, which is then first.
+func (r *fields) setsLast() bool { return r.recentAction == "--set" && r.mode != "" }
+
+func (r *fields) writeRecent(add func(...string)) {
+	if r.recentName == "" {
+		return
+	}
+	add("-m", "recent", "--name", r.recentName, r.recentAction)
+	if r.seconds != "" {
+		add("--seconds", r.seconds)
+	}
+	if r.reap {
+		add("--reap")
 	}
 }
 

@@ -19,12 +19,23 @@ func writtenPrefix(s string, not bool) (string, bool) {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return "", false
+		return writtenBits(s)
 	}
 	if p.IsSingleIP() {
 		return p.Addr().String(), true
 	}
 	return p.Masked().String(), true
+}
+
+// writtenBits is ADDRESS/MASK where the mask is not that of a prefix.
+func writtenBits(s string) (string, bool) {
+	a, m, _ := strings.Cut(s, "/")
+	addr, err1 := netip.ParseAddr(a)
+	mask, err2 := netip.ParseAddr(m)
+	if err1 != nil || err2 != nil || addr.BitLen() != mask.BitLen() || addr.Zone()+mask.Zone() != "" {
+		return "", false
+	}
+	return addr.String() + "/" + mask.String(), true
 }
 
 // writtenMark prints value/mask with eight digits.

@@ -156,5 +156,8 @@ func (o ProxyOptions) above(file ProxyOptions, set *pflag.FlagSet) ProxyOptions 
 	if set.Changed("ipvs-drain-timeout") {
 		file.IPVSDrainTimeout = o.IPVSDrainTimeout
 	}
+	if o.IPTables.Layout != "" {
+		file.IPTables.Layout = o.IPTables.Layout
+	}
 	return file
 }

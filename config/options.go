@@ -30,6 +30,8 @@ type ProxyOptions struct {
 	// IPVSDrainTimeout is how long a TCP real server that is gone may keep its
 	// connections in ipvs mode; 0 for as long as they last.
 	IPVSDrainTimeout metav1.Duration `json:"ipvsDrainTimeout,omitzero"`
+	// IPTables are the settings of iptables mode alone.
+	IPTables IPTablesOptions `json:"iptables,omitzero"`
 }
 
 func (o *ProxyOptions) bind(set *pflag.FlagSet) {
@@ -37,6 +39,7 @@ func (o *ProxyOptions) bind(set *pflag.FlagSet) {
 	set.StringArrayVar(&o.NodeIPs, "node-ip", nil, "address of this node, instead of those of its Node object; repeatable")
 	set.BoolVar(&o.TCPReset, "tcp-reset", false, "remove established TCP connections to endpoints that are gone, so that clients are reset by another one instead of waiting; needs nf_conntrack_tcp_loose=1 and an endpoint that is left")
 	set.DurationVar(&o.IPVSDrainTimeout.Duration, "ipvs-drain-timeout", 0, "ipvs mode: how long a TCP real server that is gone may keep its connections; 0 for as long as they last")
+	set.StringVar((*string)(&o.IPTables.Layout), "iptables-layout", "", "arrangement of rules in iptables mode: standard, which is kube-proxy's, or compact, for thousands of Services; empty means standard")
 }
 
 // check refuses what no value can be.
@@ -44,12 +47,17 @@ func (o ProxyOptions) check() error {
 	if d := o.IPVSDrainTimeout.Duration; d < 0 {
 		return fmt.Errorf("config: %s.ipvsDrainTimeout (--ipvs-drain-timeout): %v: must not be negative", optionsKind, d)
 	}
-	return nil
+	switch o.IPTables.Layout {
+	case "", Standard, Compact:
+		return nil
+	}
+	return fmt.Errorf("config: %s.iptables.layout (--iptables-layout): %q is neither %s nor %s", optionsKind, o.IPTables.Layout, Standard, Compact)
 }
 
 // empty tells whether nothing is asked for.
 func (o ProxyOptions) empty() bool {
-	return len(o.Manifests) == 0 && len(o.NodeIPs) == 0 && !o.TCPReset && o.IPVSDrainTimeout.Duration == 0
+	return len(o.Manifests) == 0 && len(o.NodeIPs) == 0 && !o.TCPReset && o.IPVSDrainTimeout.Duration == 0 &&
+		o.IPTables == IPTablesOptions{}
 }
 
 // Addrs returns NodeIPs as addresses.

@@ -45,6 +45,8 @@ var allBackends = []portolan{
 	{name: "iptables-legacy", mode: "iptables", variant: lab.Legacy},
 	{name: "iptables-nft", mode: "iptables", variant: lab.NFT},
 	{name: "nftables", mode: "nftables"},
+	{name: "compact-legacy", mode: "iptables", variant: lab.Legacy, flags: compactLayout},
+	{name: "compact-nft", mode: "iptables", variant: lab.NFT, flags: compactLayout},
 	{name: "ipvs", mode: "ipvs", variant: lab.Legacy},
 }
 
@@ -52,6 +54,7 @@ var allBackends = []portolan{
 type portolan struct {
 	name, mode string
 	variant    lab.Variant
+	flags      []string // that belong to the mode
 
 	shims  string                                 // folder of programs to find before the usual ones
 	around []string                               // a program that ends by running the one behind it
@@ -100,13 +103,15 @@ func (p portolan) launch(ctx context.Context, node *lab.Node, manifests string, 
 
 // sources are the flags that say what is wanted.
 func (p portolan) sources(node *lab.Node, manifests string) []string {
-	return []string{
+	return append([]string{
 		"--manifests", manifests,
 		"--hostname-override", node.Name,
 		"--proxy-mode", p.mode,
 		"--cluster-cidr", clusterCIDR(),
-	}
+	}, p.flags...)
 }
+
+var compactLayout = []string{"--iptables-layout", "compact"}
 
 // command prepares the binary under test inside a node.
 func (p portolan) command(ctx context.Context, node *lab.Node, args ...string) *lab.Cmd {

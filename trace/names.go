@@ -12,12 +12,31 @@ import (
 // The prefixes of the chains that a Service proxy names by hashes.
 var hashedPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-SEP-"}
 
+// choicePrefix begins the names of chains by which Portolan's compact layout chooses
+// among many endpoints: 9 letters of the hash of the Service port, and which of its
+// chains it is, "KUBE-PORTOLAN-5MLOE7XBM-C01".
+const (
+	choicePrefix = "KUBE-PORTOLAN-"
+	choiceHash   = 9
+)
+
+// hashOf returns the hash in the name of a chain, or as much as there is of it.
+func hashOf(chain, prefix string) string {
+	if prefix == choicePrefix {
+		return chain[len(prefix) : len(prefix)+choiceHash]
+	}
+	return chain[len(prefix):]
+}
+
 // hashedKind tells what a hashed chain is for, "" for other chains.
 func hashedKind(chain string) string {
 	for _, p := range hashedPrefixes {
 		if strings.HasPrefix(chain, p) && len(chain) == len(p)+16 {
 			return p
 		}
+	}
+	if name, is := strings.CutPrefix(chain, choicePrefix); is && len(name) > choiceHash+2 && name[choiceHash] == '-' {
+		return choicePrefix
 	}
 	return ""
 }
@@ -49,11 +68,11 @@ func (t *Tracer) chainName(c *netfilter.Chain, hint string) (name, service strin
 	if prefix == "" {
 		return "", ""
 	}
-	want := c.Name[len(prefix):]
+	want := hashOf(c.Name, prefix)
 	endpoint := dnatTarget(c)
 	for _, cand := range candidates(c, hint) {
 		for _, proto := range protocols {
-			if prefix != "KUBE-SEP-" && hash16(cand+proto) == want {
+			if prefix != "KUBE-SEP-" && strings.HasPrefix(hash16(cand+proto), want) {
 				return cand + " " + purpose(prefix), cand
 			}
 			if prefix == "KUBE-SEP-" && endpoint != "" && hash16(cand+proto+endpoint) == want {
@@ -75,7 +94,7 @@ func (t *Tracer) chainName(c *netfilter.Chain, hint string) (name, service strin
 
 func purpose(prefix string) string {
 	switch prefix {
-	case "KUBE-SVC-":
+	case "KUBE-SVC-", choicePrefix:
 		return "balancing"
 	case "KUBE-SVL-":
 		return "balancing over local endpoints"

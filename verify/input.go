@@ -140,28 +140,47 @@ func OwnMode(h *netfilter.Host) string {
 // How Service chains are known to be Portolan's.
 const (
 	ownLayout = "a rule of filter KUBE-SERVICES bears its layout"
-	ownChains = "there are chains called KUBE-PORTOLAN-*" // of ipvs mode
+	ownChains = "there are chains called KUBE-PORTOLAN-*" // of ipvs mode, where there is no such rule
 )
 
 // writtenByUs tells how the Service chains are known to be Portolan's, "" if they are
 // not.
 func writtenByUs(h *netfilter.Host) string {
+	if layoutComment(h) != "" {
+		return ownLayout
+	}
 	for _, t := range h.Tables {
 		if t.Name != netfilter.NAT && t.Name != netfilter.Filter {
 			continue
 		}
 		for _, c := range t.Chains() {
-			if strings.HasPrefix(c.Name, "KUBE-PORTOLAN-") {
+			if strings.HasPrefix(c.Name, treePrefix) {
 				return ownChains
 			}
 		}
+	}
+	return ""
+}
+
+// CompactLayout tells whether the rules that Portolan wrote on a host have its compact
+// layout.
+func CompactLayout(h *netfilter.Host) bool {
+	return strings.HasPrefix(layoutComment(h), layoutBegin+"compact ")
+}
+
+const layoutBegin = "portolan layout "
+
+// layoutComment is that of the rule of filter KUBE-SERVICES that bears the layout,
+// empty where there is none.
+func layoutComment(h *netfilter.Host) string {
+	for _, t := range h.Tables {
 		c := t.Chain(chainServices)
 		if t.Name != netfilter.Filter || c == nil {
 			continue
 		}
 		for i := len(c.Rules) - 1; i >= 0; i-- {
-			if strings.HasPrefix(c.Rules[i].Comment(), "portolan layout ") {
-				return ownLayout
+			if comment := c.Rules[i].Comment(); strings.HasPrefix(comment, layoutBegin) {
+				return comment
 			}
 		}
 	}

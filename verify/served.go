@@ -49,9 +49,7 @@ func (w *world) findServed() (out []served) {
 			continue
 		}
 		for _, name := range []string{chainServices, chainNodePorts, chainExternal} {
-			if c := t.Chain(name); c != nil {
-				out = append(out, servedByChain(t, c)...)
-			}
+			out = append(out, servedBelow(t, name)...)
 		}
 	}
 	for i := range w.host.Servers {
@@ -94,13 +92,11 @@ func (w *world) findProxies() (out []proxy) {
 			add("table "+t.Name, servedByMaps(t))
 		case t.Name == netfilter.NAT && t.Chain(chainServices) != nil && t.Chain(chainNodePorts) != nil:
 			out = append(out, proxy{owner: w.ownerOfChain(chainServices), where: place, mode: "iptables"})
-			add(place, append(servedByChain(t, t.Chain(chainServices)), servedByChain(t, t.Chain(chainNodePorts))...))
+			add(place, append(servedBelow(t, chainServices), servedBelow(t, chainNodePorts)...))
 		case t.Name == netfilter.Filter:
 			place = strings.Replace(place, netfilter.Filter+" ", netfilter.NAT+" ", 1)
 			for _, name := range []string{chainServices, chainExternal} {
-				if c := t.Chain(name); c != nil {
-					add(place, servedByChain(t, c))
-				}
+				add(place, servedBelow(t, name))
 			}
 		}
 	}
@@ -162,11 +158,36 @@ func chainPlace(t *netfilter.Table, chain string) string {
 // servicePort is a Service port as comments begin with it.
 var servicePort = regexp.MustCompile(`^[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*(:[a-z0-9][-a-z0-9]*)?`)
 
-// servedByChain reads rules for one address and port, or one port.
-func servedByChain(t *netfilter.Table, c *netfilter.Chain) (out []served) {
+// treePrefix begins the names of the chains that Portolan has and kube-proxy does not.
+const treePrefix = "KUBE-PORTOLAN-"
+
+// servedBelow reads the rules of a chain and, in the compact layout, of the tree below
+// it.
+func servedBelow(t *netfilter.Table, root string) (out []served) {
+	seen := map[string]bool{} // a chain that leads to itself is somebody's mistake
+	var read func(name string)
+	read = func(name string) {
+		c := t.Chain(name)
+		if c == nil || seen[name] {
+			return
+		}
+		seen[name] = true
+		out = append(out, servedByChain(t, c, root)...)
+		for i := range c.Rules {
+			if j, ok := c.Rules[i].Target.(netfilter.Jump); ok && strings.HasPrefix(j.Chain, treePrefix) {
+				read(j.Chain)
+			}
+		}
+	}
+	read(root)
+	return out
+}
+
+// servedByChain reads rules for one address and port, or one port, that root leads to.
+func servedByChain(t *netfilter.Table, c *netfilter.Chain, root string) (out []served) {
 	for i := range c.Rules {
 		r := &c.Rules[i]
-		s := served{where: chainPlace(t, c.Name), name: servicePort.FindString(r.Comment()), vip: strings.HasSuffix(r.Comment(), " cluster IP")}
+		s := served{where: chainPlace(t, root), name: servicePort.FindString(r.Comment()), vip: strings.HasSuffix(r.Comment(), " cluster IP")}
 		for _, m := range r.Matches {
 			switch m := m.(type) {
 			case netfilter.Address:
@@ -181,7 +202,7 @@ func servedByChain(t *netfilter.Table, c *netfilter.Chain) (out []served) {
 				}
 			}
 		}
-		if s.port != 0 && (s.addr.IsValid() || c.Name == chainNodePorts) {
+		if s.port != 0 && (s.addr.IsValid() || root == chainNodePorts) {
 			out = append(out, s)
 		}
 	}

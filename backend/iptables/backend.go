@@ -12,6 +12,7 @@ import (
 // Options say what one family's Backend writes.
 type Options struct {
 	Family service.Family
+	Layout Layout
 	// MasqueradeBit is the bit of the packet mark that asks for masquerade, 0
 	// to 31; kube-proxy's default is 14.
 	MasqueradeBit int
@@ -50,6 +51,7 @@ type Backend struct {
 	options Options
 	mark    string // as written: value and mask are the same 8 digits
 	keys    map[string]map[string]dataplane.Key
+	ways    map[string]*[256]way // of the trees of addresses, by shared chain
 
 	own atomic.Pointer[iptables.Watch] // while Changes works without Options.Watch
 }
@@ -58,5 +60,11 @@ type Backend struct {
 func New(o Options) *Backend {
 	b := &Backend{options: o, mark: fmt.Sprintf("0x%08x", uint32(1)<<o.MasqueradeBit)}
 	b.keys = sharedKeys()
+	if o.Layout == Compact {
+		b.ways = map[string]*[256]way{}
+		for _, root := range []string{natServices, natHairpin, filterServices, filterExternal, filterProxyFW} {
+			b.ways[root] = newWays(root, o.Family)
+		}
+	}
 	return b
 }

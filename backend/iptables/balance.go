@@ -30,7 +30,11 @@ func (p *port) balancers() {
 		if entry.Verdict == service.Forward && int(entry.Policy) == policy {
 			rank = p.markAtClusterIP(chain, clusterIP)
 		}
-		p.balance(chain, rank, endpoints, clusterIP)
+		if p.b.options.Layout == Compact {
+			p.choose(chain, rank, service.Policy(policy), endpoints, clusterIP)
+		} else {
+			p.balance(chain, rank, endpoints, clusterIP)
+		}
 	}
 }
 
@@ -48,6 +52,10 @@ func (p *port) markAtClusterIP(chain string, f *service.Frontend) int {
 		who = " ! " + detector(p.node, p.b.options.Family)
 	default:
 		panic(fmt.Sprintf("iptables: no rule masquerades at a cluster IP for pods %v, the node %v, others %v", pod, host, outside))
+	}
+	if p.b.options.Layout == Compact { // nothing else leads here with the address as it was
+		p.rule(chain, 0, "", "-d ", f.Addr.String(), who, " -j KUBE-MARK-MASQ")
+		return 1
 	}
 	p.rule(chain, 0, "", `-m comment --comment "`, p.name, ` cluster IP" `, p.match, " -d ", f.Addr.String(),
 		" --dport ", strconv.Itoa(int(f.Port)), who, " -j KUBE-MARK-MASQ")

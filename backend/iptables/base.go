@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"strconv"
 
 	"portolan/dataplane"
 	"portolan/service"
@@ -25,9 +26,12 @@ const layout = 1
 // nftables mode does. A jump from OUTPUT would do the same; but kube-proxy empties the
 // chain that it stands in, so that it does not outlive the layout.
 var layoutRule = dataplane.Object{
-	Key: dataplane.Key{Container: filterServices, Rank: lastRank},
-	Body: fmt.Sprintf(`-m comment --comment "portolan layout %d: external addresses for the node itself" -m addrtype --src-type LOCAL -j %s`,
-		layout, chainOf(filterExternal)),
+	Key:  dataplane.Key{Container: filterServices, Rank: lastRank},
+	Body: layoutBody(strconv.Itoa(layout)),
+}
+
+func layoutBody(name string) string {
+	return `-m comment --comment "portolan layout ` + name + `: external addresses for the node itself" -m addrtype --src-type LOCAL -j ` + chainOf(filterExternal)
 }
 
 // Base returns what does not depend on any Service: jumps, fixed chains with
@@ -45,7 +49,13 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 		o := j.object(i)
 		s.rule(o.Key.Container, o.Key.Rank, o.Key.Name, o.Body)
 	}
-	s.rule(layoutRule.Key.Container, layoutRule.Key.Rank, layoutRule.Key.Name, layoutRule.Body)
+	mark := layoutRule
+	if b.options.Layout == Compact {
+		mark = compactRule
+		s.rule(natHairpin, 0, "")
+		s.rule(natPostrouting, 0, "hairpin", "-m conntrack --ctstate DNAT -j ", chainOf(natHairpin))
+	}
+	s.rule(mark.Key.Container, mark.Key.Rank, mark.Key.Name, mark.Body)
 	b.masquerade(s)
 	b.forward(s)
 	b.nodePortJumps(s, node)

@@ -26,6 +26,22 @@ const (
 	mangleCanary   = "mangle/KUBE-PROXY-CANARY"
 )
 
+// Chains of the compact layout.
+const (
+	natHairpin             = "nat/KUBE-PORTOLAN-HAIRPIN"
+	filterNodePortRefusals = "filter/KUBE-PORTOLAN-NODEPORTS"
+
+	addressLeaf   = "nat/KUBE-PORTOLAN-IP-"
+	addressBranch = "nat/KUBE-PORTOLAN-IPS-"
+	hairpinBranch = "nat/KUBE-PORTOLAN-HPS-"
+	portLeaf      = "nat/KUBE-PORTOLAN-NP-"
+
+	// A choice among many endpoints has chains of this prefix and the first letters of
+	// the hash that its first chain has.
+	choicePrefix = "nat/" + ownPrefix
+	choiceHash   = 9
+)
+
 // ownPrefix begins the names of our own chains that kube-proxy does not have, in
 // any table: iptables.ProbeChain, and all that a later layout may bring, so that
 // this one removes it.

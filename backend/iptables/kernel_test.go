@@ -57,6 +57,19 @@ func forVariants(t *testing.T, f func(t *testing.T, tool *iptables.Tool)) {
 	}
 }
 
+// forLayouts runs f for every variant, family and layout.
+func forLayouts(t *testing.T, f func(t *testing.T, tool *iptables.Tool, b *Backend)) {
+	for name, l := range map[string]Layout{"standard": Standard, "compact": Compact} {
+		t.Run(name, func(t *testing.T) {
+			forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+				o := backendFor(tool).options
+				o.Layout = l
+				f(t, tool, New(o))
+			})
+		})
+	}
+}
+
 func backendFor(tool *iptables.Tool) *Backend {
 	return New(Options{Family: service.Family(tool.Family), MasqueradeBit: 14, RandomFully: true, Tool: tool})
 }
@@ -94,20 +107,19 @@ func must(t *testing.T, err error) {
 
 // Many new chains go to the nft variant in batches; the outcome is the same.
 func TestRoundTripInBatches(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
-		b := backendFor(tool)
+	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
 		if b.options.Family == service.IPv6 {
 			return
 		}
 		s := dataplane.NewSync(b)
-		services := make([]*service.Service, 60)
+		services := make([]*service.Service, 60+250*int(b.options.Layout))
 		for i := range services {
 			services[i] = benchService(i, 10)
 		}
 		benchFill(t, s, b, services)
 		r, err := s.Apply(t.Context())
 		must(t, err)
-		if r.Containers < 600 || r.Writes != 1 {
+		if r.Containers < 3*nftBatch/2 || r.Writes != 1 {
 			t.Errorf("first write: %+v", r)
 		}
 		if r, err = s.Reconcile(t.Context()); err != nil || r.Writes != 0 {
@@ -129,8 +141,7 @@ func fill(t *testing.T, s *dataplane.Sync, b *Backend, node service.Node, servic
 // What was written is recognised: whatever the form of the rule, an observation
 // after the write finds nothing to write.
 func TestInvariant5RestartWritesNothing(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
-		b := backendFor(tool)
+	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
 		node, services := everyShape(b.options.Family)
 		s := dataplane.NewSync(b)
 		for name, n := range nodesOf(node) {
@@ -206,10 +217,9 @@ func foreignLines(text string) []string {
 // What is not ours and its order survive start, changes, repair and cleanup;
 // cleanup leaves nothing of ours and works twice.
 func TestInvariant6ForeignRulesSurviveAndCleanupLeavesNothing(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
+	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
 		must(t, tool.Restore(t.Context(), []byte(foreignFilter)))
 		before := foreignLines(save(t, tool))
-		b := backendFor(tool)
 		node, services := everyShape(b.options.Family)
 		node.NodePorts.Localhost = false // else the localnet rule comes to stay
 		s := dataplane.NewSync(b)
@@ -289,8 +299,7 @@ func TestCleanupKeepsAChainThatOthersUse(t *testing.T) {
 // The kernel refuses one Service's rule; all others work, the report names the
 // Service, and when it is mended it is programmed.
 func TestKernelRefusesOneService(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
-		b := backendFor(tool)
+	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
 		node, services := everyShape(b.options.Family)
 		s := dataplane.NewSync(b)
 		fill(t, s, b, node, services)
@@ -325,8 +334,7 @@ func TestKernelRefusesOneService(t *testing.T) {
 // Others delete and change rules of ours; Changes tells, and Reconcile repairs
 // just that.
 func TestChangesByOthersAreSeenAndRepaired(t *testing.T) {
-	forVariants(t, func(t *testing.T, tool *iptables.Tool) {
-		b := backendFor(tool)
+	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
 		node, services := everyShape(b.options.Family)
 		s := dataplane.NewSync(b)
 		fill(t, s, b, node, services)

@@ -48,5 +48,5 @@ func (s *sheet) objects() []dataplane.Object {
 	clear(s.lines)
 	sheets.Put(s)
 	slices.SortStableFunc(out, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
-	return out
+	return slices.CompactFunc(out, func(a, b dataplane.Object) bool { return a.Key == b.Key }) // a way may be asked for twice
 }

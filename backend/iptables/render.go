@@ -23,7 +23,11 @@ func (b *Backend) Render(node service.Node, svc *service.Service) ([]dataplane.O
 		p.healthCheck(svc.HealthCheckNodePort)
 		p.balancers()
 		p.externalChains()
-		p.endpointChains()
+		if b.options.Layout == Compact {
+			p.hairpins()
+		} else {
+			p.endpointChains()
+		}
 	}
 	return s.objects(), nil
 }
@@ -92,7 +96,7 @@ func (p *port) entries() {
 func (p *port) healthCheck(nodePort uint16) {
 	if nodePort != 0 {
 		dport := strconv.Itoa(int(nodePort))
-		p.rule(filterNodePort, servicesRank, dport+" "+p.name,
+		p.portLine(filterNodePort, service.TCP, nodePort, dport+" "+p.name,
 			`-m comment --comment "`, p.name, ` health check node port" -m tcp -p tcp --dport `, dport, " -j ACCEPT")
 	}
 }
@@ -102,14 +106,14 @@ func (p *port) clusterIP(f *service.Frontend) {
 	key := addr + " " + string(f.Protocol) + " " + dport
 	route := f.Route(service.FromOutside) // a verdict on cluster IPs is the same for everybody
 	if route.Verdict == service.Forward {
-		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, ` cluster IP" `, p.match,
+		p.addressLine(natServices, f.Addr, key, `-m comment --comment "`, p.name, ` cluster IP" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", chainOf(p.policyChain(route.Policy)))
-		p.rule(filterServices, servicesRank, key)
+		p.addressLine(filterServices, f.Addr, key)
 		return
 	}
-	p.rule(natServices, servicesRank, key)
+	p.addressLine(natServices, f.Addr, key)
 	comment, target := refusal(route)
-	p.rule(filterServices, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
+	p.addressLine(filterServices, f.Addr, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 		" -d ", addr, " --dport ", dport, " -j ", target)
 }
 
@@ -124,23 +128,23 @@ func (p *port) externalIP(f *service.Frontend, kind string) {
 		to = p.fw
 	}
 	if answers(f) {
-		p.rule(natServices, servicesRank, key, `-m comment --comment "`, p.name, " ", kind, `" `, p.match,
+		p.addressLine(natServices, f.Addr, key, `-m comment --comment "`, p.name, " ", kind, `" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", chainOf(to))
 	} else {
-		p.rule(natServices, servicesRank, key)
+		p.addressLine(natServices, f.Addr, key)
 	}
 	if route := f.Route(service.FromOutside); route.Verdict == service.Forward {
-		p.rule(filterExternal, servicesRank, key)
+		p.addressLine(filterExternal, f.Addr, key)
 	} else {
 		comment, target := refusal(route)
-		p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
+		p.addressLine(filterExternal, f.Addr, key, `-m comment --comment "`, p.name, comment, `" `, p.match,
 			" -d ", addr, " --dport ", dport, " -j ", target)
 	}
 	if to != p.fw {
-		p.rule(filterProxyFW, servicesRank, key)
+		p.addressLine(filterProxyFW, f.Addr, key)
 		return
 	}
-	p.rule(filterProxyFW, servicesRank, key, `-m comment --comment "`, p.name, " traffic not accepted by ", chainOf(p.fw), `" `,
+	p.addressLine(filterProxyFW, f.Addr, key, `-m comment --comment "`, p.name, " traffic not accepted by ", chainOf(p.fw), `" `,
 		p.match, " -d ", addr, " --dport ", dport, " -j DROP")
 }
 
@@ -152,21 +156,34 @@ func (p *port) nodePort(f *service.Frontend) {
 	dport := strconv.Itoa(int(f.Port))
 	key := dport + "/" + string(f.Protocol)
 	if p.b.options.Family == service.IPv4 {
-		p.rule(natNodePorts, servicesRank, key+"/localhost", p.localhostNodePort(f, dport)...)
+		p.portLine(natNodePorts, f.Protocol, f.Port, key+"/localhost", p.localhostNodePort(f, dport)...)
 	}
 	if answers(f) {
-		p.rule(natNodePorts, servicesRank, key+nodePortAnywhere, "-m comment --comment ", p.name, " ", p.match,
+		p.portLine(natNodePorts, f.Protocol, f.Port, key+nodePortAnywhere, "-m comment --comment ", p.name, " ", p.match,
 			" --dport ", dport, " -j ", chainOf(p.ext))
 	} else {
-		p.rule(natNodePorts, servicesRank, key+nodePortAnywhere)
+		p.portLine(natNodePorts, f.Protocol, f.Port, key+nodePortAnywhere)
 	}
+	p.nodePortRefusal(f, dport, key)
+}
+
+// nodePortRefusal refuses connections to addresses of the node. In a tree it is asked
+// once whether the address is one.
+func (p *port) nodePortRefusal(f *service.Frontend, dport, key string) {
 	route := f.Route(service.FromOutside)
+	comment, target := refusal(route)
+	root, local := filterExternal, "-m addrtype --dst-type LOCAL "
+	if p.b.options.Layout == Compact {
+		if route.Verdict != service.Forward {
+			p.rule(root, servicesRank, "filter ports", local, "-j ", chainOf(filterNodePortRefusals))
+		}
+		root, local = filterNodePortRefusals, ""
+	}
 	if route.Verdict == service.Forward {
-		p.rule(filterExternal, servicesRank, key)
+		p.portLine(root, f.Protocol, f.Port, key)
 		return
 	}
-	comment, target := refusal(route)
-	p.rule(filterExternal, servicesRank, key, `-m comment --comment "`, p.name, comment, `" -m addrtype --dst-type LOCAL `,
+	p.portLine(root, f.Protocol, f.Port, key, `-m comment --comment "`, p.name, comment, `" `, local,
 		p.match, " --dport ", dport, " -j ", target)
 }
 

@@ -56,10 +56,17 @@ func dependence(container string) int {
 	if container == natMarkMasq {
 		return 0
 	}
-	for i, prefix := range []string{endpointChain, clusterChain, localChain, externalChain, firewallChain} {
+	if level, is := choiceLevel(container); is {
+		return 1 + level
+	}
+	for i, prefix := range dependent {
 		if strings.HasPrefix(container, prefix) {
-			return i + 1
+			return 1 + toChains + 1 + i
 		}
 	}
 	return -1
 }
+
+// dependent are chains that lead to choices or endpoints, in the order of dependence.
+var dependent = []string{endpointChain, clusterChain, localChain, externalChain, firewallChain,
+	addressLeaf, portLeaf, hairpinBranch, addressBranch, natHairpin}

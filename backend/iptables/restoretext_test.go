@@ -21,34 +21,40 @@ var update = flag.Bool("update", false, "rewrite the expected texts in testdata"
 // The text of a first load, of every form of rule, word by word.
 func TestTextOfAFirstLoad(t *testing.T) {
 	for _, f := range []service.Family{service.IPv4, service.IPv6} {
-		b := New(Options{Family: f, MasqueradeBit: 14, RandomFully: true, Nfacct: Counters{true, true}})
-		node, services := everyShape(f)
-		objects := b.Base(node)
-		for _, svc := range services {
-			more, err := b.Render(node, svc)
-			if err != nil {
-				t.Fatal(err)
-			}
-			objects = append(objects, more...)
+		for file, l := range map[string]Layout{"first-load": Standard, "compact": Compact} {
+			checkFirstLoad(t, f, l, "testdata/"+file+"."+strings.ToLower(f.String())+".txt")
 		}
-		got := Text(objects)
-		file := "testdata/first-load." + strings.ToLower(f.String()) + ".txt"
-		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
+	}
+}
+
+func checkFirstLoad(t *testing.T, f service.Family, l Layout, file string) {
+	t.Helper()
+	b := New(Options{Family: f, Layout: l, MasqueradeBit: 14, RandomFully: true, Nfacct: Counters{true, true}})
+	node, services := everyShape(f)
+	objects := b.Base(node)
+	for _, svc := range services {
+		more, err := b.Render(node, svc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got != string(want) {
-			t.Errorf("%s differs; see git diff after -update", file)
+		objects = append(objects, more...)
+	}
+	got := Text(objects)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		for _, o := range objects {
-			if body, ok := iptables.Canonical(o.Body); o.Body != "" && (!ok || body != o.Body) {
-				t.Errorf("%s is not canonical: %s", o.Body, body)
-			}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; see git diff after -update", file)
+	}
+	for _, o := range objects {
+		if body, ok := iptables.Canonical(o.Body); o.Body != "" && (!ok || body != o.Body) {
+			t.Errorf("%s is not canonical: %s", o.Body, body)
 		}
 	}
 }

@@ -66,6 +66,7 @@ func everyShape(f service.Family) (service.Node, []*service.Service) {
 		svc("weighted", 10, port(tcp, 30086, eps(4, "n2"))),
 		svc("turns", 11, port(tcp, 30087, eps(3, "n1"))),
 		external(svc("refusing", 12, port(tcp, 30088, eps(2, "n2"))), 8),
+		svc("crowded", 13, port(tcp, 30152, eps(40, "n2"))),
 		svc("sctp", 9, service.Port{Name: "s", Protocol: service.SCTP, Port: 99, Endpoints: eps(3, "n2")}),
 	}
 	setPolicies(all, ranges)

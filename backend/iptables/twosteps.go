@@ -23,8 +23,11 @@ type turns map[string]turn
 func turnsOf(nat []dataplane.Change) turns {
 	t := turns{}
 	for _, c := range nat {
-		if !c.Exists || c.Container != natServices && c.Container != natNodePorts {
+		if !translates(c.Container) {
 			continue
+		}
+		if !c.Exists && (c.Container == natServices || c.Container == natNodePorts) {
+			return turns{}
 		}
 		for _, o := range c.Created {
 			t[filterName(o.Key)] = begins
@@ -37,11 +40,15 @@ func turnsOf(nat []dataplane.Change) turns {
 	return t
 }
 
+// translates tells whether the lines of a container in nat are about addresses and
+// ports. Ways in trees are named so that no line in filter is called alike.
+func translates(container string) bool {
+	return container == natServices || container == natNodePorts ||
+		strings.HasPrefix(container, addressLeaf) || strings.HasPrefix(container, portLeaf)
+}
+
 // filterName is the name in filter of the address that a line in nat translates.
 func filterName(k dataplane.Key) string {
-	if k.Container == natServices {
-		return k.Name
-	}
 	name, _ := strings.CutSuffix(k.Name, nodePortAnywhere)
 	return name
 }

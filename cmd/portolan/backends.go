@@ -76,6 +76,7 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 		}
 		options := backend.Options{
 			Family:        f.model,
+			Layout:        layoutOf(c),
 			MasqueradeBit: c.MasqueradeBit,
 			RandomFully:   tool.RandomFully(),
 			Nfacct:        counters[f.model],

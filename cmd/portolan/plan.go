@@ -174,7 +174,7 @@ func planBackend(c config.Config, f service.Family) (agent.Backend, func(datapla
 
 // planOptions are those of a kernel and programs that can do everything.
 func planOptions(c config.Config, f service.Family) backend.Options {
-	return backend.Options{Family: f, MasqueradeBit: c.MasqueradeBit, RandomFully: true,
+	return backend.Options{Family: f, Layout: layoutOf(c), MasqueradeBit: c.MasqueradeBit, RandomFully: true,
 		Nfacct: backend.Counters{InvalidDropped: true, LocalhostAccepted: true}}
 }
 

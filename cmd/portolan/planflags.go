@@ -14,7 +14,7 @@ import (
 var flagsOfRules = []string{
 	"config", "strict-config", "manifests", "node-ip",
 	"proxy-mode", "hostname-override", "bind-address", "cluster-cidr", "detect-local-mode", "pod-bridge-interface",
-	"pod-interface-name-prefix", "nodeport-addresses", "masquerade-all", "iptables-masquerade-bit", "iptables-localhost-nodeports",
+	"pod-interface-name-prefix", "nodeport-addresses", "masquerade-all", "iptables-masquerade-bit", "iptables-localhost-nodeports", "iptables-layout",
 }
 
 // addPlanFlags defines all flags of the configuration, so that a command line of

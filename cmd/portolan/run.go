@@ -80,6 +80,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	})
 	defer ramp.Stop()
 	complain := newComplaintLog(complaintsIn(c), log, source.tell)
+	many := newLayoutLog(c, kernel.variant, log)
 	report.flows.join(work, log)
 	work.add(func(ctx context.Context) error {
 		detect := newDetectorLog(c.DetectLocalMode, families, log)
@@ -87,6 +88,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 			detect(s.Node)
 			report.health.SetEligible(!s.Node.Leaving)
 			complain(s)
+			many(s)
 			ramp.Publish(s)
 		})
 	})

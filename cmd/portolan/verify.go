@@ -235,6 +235,10 @@ func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *ne
 	if err != nil {
 		return nil, err
 	}
+	c.Options.IPTables.Layout = config.Standard
+	if verify.CompactLayout(host) {
+		c.Options.IPTables.Layout = config.Compact
+	}
 	var list []difference
 	switch {
 	case len(rules) == 0:

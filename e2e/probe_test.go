@@ -26,16 +26,12 @@ type probe struct {
 	// is on its way these are the old ones and the new ones.
 	phases   [][]string
 	old, new []string
-	sticky   bool // of the new outcomes only one is met
-	// crossings are the calls that may meet neither the old nor the new while a
-	// change is on its way: in nftables mode a packet sees the rules of each hook as
-	// they are when it gets there, and a transaction may come between two.
-	crossings int
-	forced    bool           // the present phase is that of the new outcomes
-	turned    bool           // a new outcome was seen that is no old one
-	seen      map[string]int // in the present phase
-	calls     int
-	err       error
+	sticky   bool           // of the new outcomes only one is met
+	forced   bool           // the present phase is that of the new outcomes
+	turned   bool           // a new outcome was seen that is no old one
+	seen     map[string]int // in the present phase
+	calls    int
+	err      error
 }
 
 func (p *probe) String() string { return fmt.Sprintf("%s %s %v", p.from, p.proto, p.to) }
@@ -170,9 +166,6 @@ func (p *probe) once() bool {
 	allowed := slices.Concat(p.phases[first:]...)
 	isOld, isNew := slices.Contains(p.old, text), slices.Contains(p.new, text)
 	switch {
-	case !slices.Contains(allowed, text) && p.crossings > 0 && !p.forced && o.Verdict != lab.Answered:
-		p.crossings--
-		return true
 	case !slices.Contains(allowed, text):
 		p.err = fmt.Errorf("%v: call %d: %v, want %s", p, p.calls, o, strings.Join(allowed, " or "))
 	case p.turned && isOld && !isNew && first == len(p.phases)-1:

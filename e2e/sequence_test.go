@@ -68,9 +68,6 @@ func newChanger(t *testing.T, b portolan, s scenario) *changer {
 func (c *changer) run(s sequence) error {
 	for i, p := range s.probes {
 		p.host, p.ports = c.host(p.from), &c.ports
-		if c.mode() == "nftables" {
-			p.crossings = 1
-		}
 		p.new, p.sticky = outcomes(s.before[i])
 		p.inForce()
 	}
@@ -138,13 +135,15 @@ func (c *changer) put() {
 }
 
 // companion shows a mark: in iptables mode by its port, which the record tells; in
-// others by its endpoint, which answers.
+// others by its address and endpoint, which answers.
 func (c *changer) companion() manifest {
 	m := manifest{name: "companion", kind: "clusterip", policy: "Cluster", port: 80, cluster: pair("10.96.3.%d", "fd00:96::3%02x", 2)}
 	if c.mode() == "iptables" {
 		m.port = 1000 + c.marks
 		return m
 	}
+	m.name = []string{"companion-a", "companion-b"}[c.marks%2]
+	m.cluster = pair("10.96.3.%d", "fd00:96::3%02x", 2+c.marks%2)
 	return m.with([]string{"a", "b"}[c.marks%2])
 }
 
@@ -158,20 +157,32 @@ func (c *changer) inForce(chains string) error {
 	return c.shown()
 }
 
-// shown waits until the companion answers in both families.
+// shown waits until the companion answers in both families, and in nftables mode
+// refuses what is for another port: of a new Service that comes last.
 func (c *changer) shown() error {
 	companion := c.companion()
 	for _, addr := range companion.cluster {
-		var last lab.Outcome
-		err := c.until(func() (bool, error) {
-			last = c.try(c.host("pod:visitor"), lab.Call{Proto: "tcp", To: netip.AddrPortFrom(addr, 80), Timeout: silence})
-			return last.Pod == companion.endpoints[0].pod, nil
-		}, func() string { return fmt.Sprintf("%v: %v", addr, last) })
-		if err != nil {
+		to := netip.AddrPortFrom(addr, 80)
+		if err := c.meets(lab.Call{Proto: "tcp", To: to}, "answered "+companion.endpoints[0].pod); err != nil {
 			return err
+		}
+		if c.mode() == "nftables" {
+			if err := c.meets(lab.Call{Proto: "udp", To: netip.AddrPortFrom(addr, 81)}, "refused"); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// meets has a pod call until it meets this.
+func (c *changer) meets(call lab.Call, want string) error {
+	call.Timeout = silence
+	var last lab.Outcome
+	return c.until(func() (bool, error) {
+		last = c.try(c.host("pod:visitor"), call)
+		return outcomeText(last) == want, nil
+	}, func() string { return fmt.Sprintf("%s %v: %v", call.Proto, call.To, last) })
 }
 
 func (c *changer) mode() string { return c.backend.(portolan).mode }

@@ -16,10 +16,10 @@ import (
 const batchLimit = 20_000
 
 // Apply writes the plan: what comes and what changes at once, in one transaction
-// unless there is very much of it, and in an order in which every transaction
-// leaves good rules. Chains, sets and endpoints that go are removed a little
-// later, in a transaction of their own: a packet that is being balanced meanwhile
-// still finds them. A change that the kernel refuses comes back as a
+// unless there is very much of it or one part has to wait for another (see
+// stages), and in an order in which every transaction leaves good rules. What a
+// packet may still need that is on its way is removed a little later, in a
+// transaction of its own. A change that the kernel refuses comes back as a
 // *dataplane.Refusal that names it.
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	b.mu.Lock()
@@ -57,7 +57,11 @@ type update struct {
 
 	sets   []dataplane.Object
 	chains []dataplane.Change
-	steps  [steps][]step
+	steps  [stages][steps][]step
+	closes bool   // see closesNow
+	begins bool   // some frontend is served that was not
+	object []step // of the one that is being sorted
+	staged bool   // there is something of a stage in the batch, or was
 	late   waiting
 }
 
@@ -70,44 +74,11 @@ type step struct {
 	goes, come bool // there is an old one, a new one
 }
 
-// The order in which elements change. Between two of these the kernel may run
-// what is there so far: an address is served before it stops being refused and
-// refused before it stops being served, and protected before and after both.
-const (
-	stepSlots     = iota // nothing leads to new ones
-	stepLists            // what others look into
-	stepProtect          // source ranges, affinity
-	stepRefuse           // no endpoints
-	stepServe            // dispatch: comes and changes
-	stepUnserve          // dispatch: goes
-	stepUnrefuse         //
-	stepUnprotect        //
-	stepUnlist           //
-	steps
-)
-
-func stepOf(set string, s *shape, stays bool) int {
-	at, last := stepLists, stepUnlist
-	switch {
-	case s.isSlots():
-		return stepSlots
-	case set == serviceIPs || set == nodePorts:
-		at, last = stepServe, stepUnserve
-	case set == noEndpoints || set == noEndpointNodePorts:
-		at, last = stepRefuse, stepUnrefuse
-	case set == limited || s.holds == aScope:
-		at, last = stepProtect, stepUnprotect
-	}
-	if stays {
-		return at
-	}
-	return last
-}
-
 // sort takes the plan apart. What waits for its removal and is wanted again
 // waits no more.
 func (u *update) sort(p dataplane.Plan) error {
 	u.late = newWaiting()
+	u.closes = u.closesNow(p)
 	for _, c := range p.Changes {
 		name, isChain := strings.CutPrefix(c.Container, chainPrefix)
 		switch {
@@ -153,80 +124,6 @@ func (u *update) sortSets(c dataplane.Change) error {
 	return nil
 }
 
-func (u *update) sortElements(c dataplane.Change) {
-	likely := []int{stepLists}
-	if c.Container == frontends {
-		likely = []int{stepSlots, stepServe}
-	}
-	for _, at := range likely {
-		u.steps[at] = slices.Grow(u.steps[at], len(c.Created))
-	}
-	for i := range c.Created {
-		o := &c.Created[i]
-		for a := range atoms(c.Container, o.Key.Name, o.Body) {
-			u.comes(&o.Key, a)
-		}
-	}
-	for i := range c.Replaced {
-		u.replaced(c.Container, &c.Replaced[i])
-	}
-	for i := range c.Deleted {
-		o := &c.Deleted[i]
-		for a := range atoms(c.Container, o.Key.Name, o.Body) {
-			u.goes(&o.Key, a)
-		}
-	}
-}
-
-// replaced changes only the atoms that differ.
-func (u *update) replaced(container string, r *dataplane.Replacement) {
-	name := r.New.Key.Name
-	var room [8]atom
-	old := slices.AppendSeq(room[:0], atoms(container, name, r.Old.Body))
-	for a := range atoms(container, name, r.New.Body) {
-		i := slices.IndexFunc(old, func(o atom) bool { return o.set == a.set })
-		if i < 0 {
-			u.comes(&r.New.Key, a)
-			continue
-		}
-		if old[i].data != a.data {
-			u.step(step{key: &r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
-		}
-		old = slices.Delete(old, i, i+1)
-	}
-	for _, a := range old {
-		u.goes(&r.New.Key, a)
-	}
-}
-
-// comes adds an atom, unless what it needs is there and waits to be removed.
-func (u *update) comes(k *dataplane.Key, a atom) {
-	one := step{key: k, set: a.set, new: a.data, come: true}
-	if id := (slotID{a.set, k.Name}); !u.b.late.empty() {
-		one.old, one.goes = u.b.late.slots(id)
-		u.b.late.keepSlots(id)
-	}
-	u.step(one)
-}
-
-// goes removes an atom, endpoints later.
-func (u *update) goes(k *dataplane.Key, a atom) {
-	if s, ok := shapeOf(a.set); ok && s.isSlots() {
-		u.late.slots[slotID{a.set, k.Name}] = a.data
-		return
-	}
-	u.step(step{key: k, set: a.set, old: a.data, goes: true})
-}
-
-func (u *update) step(s step) {
-	var ok bool
-	if s.shape, ok = shapeOf(s.set); !ok {
-		panic("nftables: no set is called " + s.set)
-	}
-	at := stepOf(s.set, s.shape, s.come)
-	u.steps[at] = append(u.steps[at], s)
-}
-
 func (u *update) write() error {
 	if u.b.rebuild {
 		u.batch.DeleteTable(u.tag(dataplane.Key{}))
@@ -241,30 +138,47 @@ func (u *update) write() error {
 	if err := u.writeChains(); err != nil {
 		return err
 	}
-	for at := range u.steps {
-		// A packet keeps the rules that it began with, but sees new elements: what
-		// leads to a new chain comes after it. Elements of other Services wait too, so
-		// that none changes by halves.
-		if at == stepSlots && !u.b.rebuild && slices.ContainsFunc(u.chains, isNew) {
-			if err := u.send(); err != nil {
-				return err
-			}
+	// A packet keeps the rules that it began with, but sees new elements: what leads
+	// to a new chain comes after it. Elements of other Services wait too, so that none
+	// changes by halves.
+	if !u.b.rebuild && slices.ContainsFunc(u.chains, isNew) {
+		if err := u.send(); err != nil {
+			return err
 		}
-		for _, s := range u.steps[at] {
-			if u.batch.Len() >= u.limit {
-				if err := u.send(); err != nil {
-					return err
-				}
-			}
-			if err := u.writeElements(s); err != nil {
-				return errors.Join(err, u.taken())
-			}
+	}
+	for s := range u.steps {
+		if err := u.writeStage(&u.steps[s]); err != nil {
+			return errors.Join(err, u.taken())
 		}
 	}
 	if err := errors.Join(u.taken(), u.ctx.Err()); err != nil {
 		return err
 	}
 	return u.answer(u.b.options.Conn.Commit(u.batch))
+}
+
+// writeStage adds to the batch what comes after the stage before has been written.
+func (u *update) writeStage(list *[steps][]step) error {
+	if u.staged && !isEmpty(list) && !u.b.rebuild {
+		if err := errors.Join(u.send(), u.taken()); err != nil {
+			return err
+		}
+		nft.WaitForPackets()
+	}
+	u.staged = u.staged || !isEmpty(list)
+	for at := range list {
+		for _, s := range list[at] {
+			if u.batch.Len() >= u.limit {
+				if err := u.send(); err != nil {
+					return err
+				}
+			}
+			if err := u.writeElements(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // send has the kernel take the batch while the next is filled.

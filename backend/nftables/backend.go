@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"sync"
+	"time"
 
 	"portolan/dataplane"
 	"portolan/kernel/nft"
@@ -38,6 +39,9 @@ type Backend struct {
 	table   nft.Table
 	common  common
 
+	// removeAfter is for how long what waits to be removed is gathered.
+	removeAfter time.Duration
+
 	mu   sync.Mutex // guards Conn and what follows
 	ids  scopeIDs
 	late removals
@@ -62,6 +66,8 @@ func New(o Options) *Backend {
 		table:   nft.Table{Family: family, Name: TableName},
 		ids:     newScopeIDs(),
 		late:    newRemovals(),
+
+		removeAfter: removeAfter,
 	}
 	b.reader.b = b
 	return b

@@ -47,9 +47,9 @@ func loopback(tb testing.TB, endpoint netip.AddrPort) {
 	}()
 }
 
-// startCallers connects from some threads in the namespace of this one, again and
+// startCallers calls from some threads in the namespace of this one, again and
 // again, until stop is called, which returns how often that was and what went wrong.
-func startCallers(tb testing.TB, threads int, to netip.AddrPort) (stop func() (calls int, err error)) {
+func startCallers(tb testing.TB, threads int, call func() error) (stop func() (calls int, err error)) {
 	namespace, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		tb.Fatal(err)
@@ -66,7 +66,7 @@ func startCallers(tb testing.TB, threads int, to netip.AddrPort) (stop func() (c
 				case <-ended:
 					return
 				default:
-					errs[i] = connect(to)
+					errs[i] = call()
 					calls[i]++
 				}
 			}
@@ -135,7 +135,8 @@ func TestGrowthLosesNobody(t *testing.T) {
 	}
 	growTo(1)
 	stretch(t, b)
-	stop := startCallers(t, 3, netip.AddrPortFrom(benchAddr(1), 80))
+	to := netip.AddrPortFrom(benchAddr(1), 80)
+	stop := startCallers(t, 3, func() error { return connect(to) })
 	for n := 2; n <= 600; n++ {
 		growTo(n)
 	}

@@ -39,6 +39,7 @@ func live(t testing.TB, f service.Family) *Backend {
 		t.Fatal(err)
 	}
 	b := New(Options{Family: f, MasqueradeBit: 14, Conn: conn, Trouble: func(err error) { t.Errorf("later: %v", err) }})
+	b.removeAfter = time.Hour // see settle
 	t.Cleanup(func() {
 		b.stop()
 		conn.Close()

@@ -13,39 +13,44 @@ import (
 	"portolan/kernel/nft"
 )
 
-// removeAfter is how long what nothing leads to any more stays at least, and half of
-// how long at most. A packet that is on its way through a chain while it is switched
-// would lose its SYN without it, and on a busy machine that is on its way for long.
-const removeAfter = 500 * time.Millisecond
+// removeAfter is for how long what waits is gathered, so that many changes have one
+// removal. Then it waits until the packets have gone by that still need it: one that
+// is on its way through a chain while it is switched would lose its SYN.
+const removeAfter = 100 * time.Millisecond
 
 // waiting is what waits to be removed.
 type waiting struct {
-	slots  map[slotID]string // with the endpoints that the kernel has
+	atoms  map[atomID]string // with the data that the kernel has
 	sets   map[string]bool
 	chains map[string]bool
+	// closed are cluster IPs that wait to be added, of which other ports are refused
+	// then: a packet that was not translated yet must not find them.
+	closed map[string]bool
 	stale  staleClients
 }
 
-// slotID is the endpoints of one frontend in one map.
-type slotID struct{ set, frontend string }
+// atomID is what one object asks for in one set: often the endpoints of one
+// frontend.
+type atomID struct{ set, name string }
 
 func newWaiting() waiting {
-	return waiting{slots: map[slotID]string{}, sets: map[string]bool{}, chains: map[string]bool{}, stale: staleClients{}}
+	return waiting{atoms: map[atomID]string{}, sets: map[string]bool{}, chains: map[string]bool{}, closed: map[string]bool{}, stale: staleClients{}}
 }
 
 func (w *waiting) empty() bool {
-	return len(w.slots)+len(w.sets)+len(w.chains)+len(w.stale) == 0
+	return len(w.atoms)+len(w.sets)+len(w.chains)+len(w.closed)+len(w.stale) == 0
 }
 
 func (w *waiting) add(more waiting) {
-	maps.Copy(w.slots, more.slots)
+	maps.Copy(w.atoms, more.atoms)
 	maps.Copy(w.sets, more.sets)
 	maps.Copy(w.chains, more.chains)
+	maps.Copy(w.closed, more.closed)
 	w.stale.add(more.stale)
 }
 
-// removals are removed when a timer has rung twice: what is young when it does grows
-// old, and what is old goes. So what comes all the time delays nothing.
+// removals are gathered until a timer rings. Then what is young grows old, and goes
+// when the packets of before have gone by. So what comes all the time delays nothing.
 type removals struct {
 	young, old waiting
 	timer      *time.Timer
@@ -58,20 +63,21 @@ func (r *removals) empty() bool { return r.young.empty() && r.old.empty() }
 
 func (r *removals) both() [2]*waiting { return [...]*waiting{&r.young, &r.old} }
 
-func (r *removals) slots(id slotID) (endpoints string, waits bool) {
-	if endpoints, waits = r.young.slots[id]; !waits {
-		endpoints, waits = r.old.slots[id]
+func (r *removals) atom(id atomID) (data string, waits bool) {
+	if data, waits = r.young.atoms[id]; !waits {
+		data, waits = r.old.atoms[id]
 	}
-	return endpoints, waits
+	return data, waits
 }
 
 func (r *removals) set(name string) bool   { return r.young.sets[name] || r.old.sets[name] }
 func (r *removals) chain(name string) bool { return r.young.chains[name] || r.old.chains[name] }
+func (r *removals) close(addr string) bool { return r.young.closed[addr] || r.old.closed[addr] }
 
-// keepSlots, keepSet and keepChain have what is wanted again, or gone, wait no more.
-func (r *removals) keepSlots(id slotID) {
+// keepAtom, keepSet, keepChain and keepOpen have what is wanted again, or gone, wait no more.
+func (r *removals) keepAtom(id atomID) {
 	for _, w := range r.both() {
-		delete(w.slots, id)
+		delete(w.atoms, id)
 	}
 }
 
@@ -87,15 +93,21 @@ func (r *removals) keepChain(name string) {
 	}
 }
 
+func (r *removals) keepOpen(addr string) {
+	for _, w := range r.both() {
+		delete(w.closed, addr)
+	}
+}
+
 // only leaves what was seen in the kernel.
 func (r *removals) only(seen waiting) {
 	for _, w := range r.both() {
-		maps.DeleteFunc(w.slots, func(id slotID, _ string) bool { _, is := seen.slots[id]; return !is })
+		maps.DeleteFunc(w.atoms, func(id atomID, _ string) bool { _, is := seen.atoms[id]; return !is })
 		maps.DeleteFunc(w.sets, func(name string, _ bool) bool { return !seen.sets[name] })
 		maps.DeleteFunc(w.chains, func(name string, _ bool) bool { return !seen.chains[name] })
-		for id, endpoints := range seen.slots {
-			if _, is := w.slots[id]; is {
-				w.slots[id] = endpoints
+		for id, data := range seen.atoms {
+			if _, is := w.atoms[id]; is {
+				w.atoms[id] = data
 			}
 		}
 	}
@@ -104,7 +116,7 @@ func (r *removals) only(seen waiting) {
 // schedule has the timer run while something waits.
 func (b *Backend) schedule() {
 	if b.late.timer == nil && !b.late.empty() {
-		b.late.timer = time.AfterFunc(removeAfter, b.ring)
+		b.late.timer = time.AfterFunc(b.removeAfter, b.ring)
 	}
 }
 
@@ -117,18 +129,37 @@ func (b *Backend) unschedule() {
 
 // ring is what the timer does.
 func (b *Backend) ring() {
+	if !b.age() {
+		return
+	}
+	nft.WaitForPackets()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.late.timer == nil {
+		return // stopped meanwhile
+	}
 	b.unschedule()
 	due := b.late.old
-	b.late.old, b.late.young = b.late.young, newWaiting()
+	b.late.old = newWaiting()
 	if err := b.remove(context.Background(), due); err != nil && b.options.Trouble != nil {
 		b.options.Trouble(err)
 	}
 	b.schedule()
 }
 
-// Settle removes at once what waits for it.
+// age makes old what is young; false when there is no timer any more.
+func (b *Backend) age() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.late.timer == nil {
+		return false
+	}
+	b.late.old.add(b.late.young)
+	b.late.young = newWaiting()
+	return true
+}
+
+// Settle removes what waits for it as soon as may be.
 func (b *Backend) Settle(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,6 +167,9 @@ func (b *Backend) Settle(ctx context.Context) error {
 	due := b.late.old
 	due.add(b.late.young)
 	b.late.young, b.late.old = newWaiting(), newWaiting()
+	if !due.empty() {
+		nft.WaitForPackets()
+	}
 	return b.remove(ctx, due)
 }
 
@@ -164,10 +198,10 @@ func (b *Backend) lookAgain() {
 	}
 }
 
-// removeObjects deletes endpoints, then chains, then the maps that they looked into.
+// removeObjects deletes elements, then chains, then the maps that they looked into.
 func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 	batch := nft.NewBatch(b.table)
-	for id, data := range due.slots {
+	for id, data := range due.atoms {
 		if due.sets[id.set] {
 			continue // goes with the map
 		}
@@ -179,13 +213,27 @@ func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 		}
 		s, _ := shapeOf(id.set)
 		b.reader.reset()
-		list, err := b.reader.elementsOf(id.set, s, id.frontend, data)
-		if err != nil {
+		list, err := b.reader.elementsOf(id.set, s, id.name, data)
+		if err != nil && (len(list) == 0 || list[0].Key == nil) {
 			return err
 		}
 		for _, e := range list {
 			batch.DeleteElement(id.set, e, 0)
 		}
+	}
+	for addr := range due.closed {
+		if batch.Len() >= batchLimit {
+			if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {
+				return err
+			}
+			batch.Reset()
+		}
+		b.reader.reset()
+		list, err := b.reader.elementsOf(clusterIPs, shapes[clusterIPs], addr, "")
+		if err != nil {
+			return err
+		}
+		batch.AddElement(clusterIPs, list[0], 0)
 	}
 	// Chains with marks lead to those that balance: first they lose their rules.
 	names := slices.SortedFunc(maps.Keys(due.chains), strings.Compare)

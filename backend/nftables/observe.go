@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"portolan/dataplane"
@@ -11,7 +12,8 @@ import (
 )
 
 // Observe streams what is in our table: chains with rules, sets, and then the
-// elements of one set after the other. What waits to be removed counts as gone.
+// elements of one set after the other. What waits to be removed counts as gone, and
+// what waits to come as there.
 // A table of another layout is not there: the plan that follows replaces it.
 func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
@@ -157,22 +159,29 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 	if !ofFrontends {
 		o.give(s.container(set), dataplane.Keyed, "", "")
 	}
+	closing := map[string]bool{}
+	if set == clusterIPs {
+		for _, w := range o.b.late.both() {
+			maps.Copy(closing, w.closed)
+		}
+	}
 	found := &o.found
 	err := o.b.options.Conn.Elements(o.b.table, set, found.reset, found.add)
 	if err != nil {
 		return err
 	}
 	for name, body := range o.b.objectsOf(s, found) {
+		data := dataOf(name, body)
+		id := atomID{set, name}
+		if _, late := o.b.late.atom(id); late {
+			o.late.atoms[id] = data
+			continue
+		}
 		if !ofFrontends {
+			delete(closing, name)
 			if !o.give(s.container(set), dataplane.Keyed, name, body) {
 				break
 			}
-			continue
-		}
-		data := dataOf(name, body)
-		id := slotID{set, name}
-		if _, late := o.b.late.slots(id); late {
-			o.late.slots[id] = data
 			continue
 		}
 		e := entries[name]
@@ -181,6 +190,9 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 			entries[name] = e
 		}
 		e.set(set, s, data)
+	}
+	for addr := range closing {
+		o.give(s.container(set), dataplane.Keyed, addr, addr)
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ func TestPlanLoads(t *testing.T) {
 			sync := dataplane.NewSync(b)
 			program(t, b, sync, f.node(), list...)
 			apply(t, sync)
+			settle(t, b)
 			if byNetlink := ruleset(t); byNetlink != byScript {
 				t.Errorf("by netlink (-) and by script (+):\n%s", cmp.Diff(byNetlink, byScript))
 			}
@@ -117,7 +118,7 @@ delete element ip portolan service-ips {
 add element ip portolan service-ips {
 	10.96.0.1 . tcp . 80 : goto lb-1-masq-outside
 }
-# what follows is written 500ms later, in a transaction of its own
+# what follows is written 100ms later, in a transaction of its own
 delete element ip portolan eps-2 {
 	10.96.0.1 . tcp . 80 . 0,
 	10.96.0.1 . tcp . 80 . 1

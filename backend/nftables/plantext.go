@@ -74,14 +74,15 @@ func (s *script) chains(p dataplane.Plan) {
 
 // elements prints them step by step, those of one set together, and returns those
 // that go later.
-func (s *script) elements(p dataplane.Plan) map[slotID]string {
-	u := update{b: s.b, late: newWaiting()}
+func (s *script) elements(p dataplane.Plan) map[atomID]string {
+	u := update{b: s.b, late: newWaiting(), fresh: true}
+	u.closes = u.closesNow(p)
 	for _, c := range p.Changes {
 		if !strings.HasPrefix(c.Container, chainPrefix) && c.Container != setsContainer {
 			u.sortElements(c)
 		}
 	}
-	for _, list := range u.steps {
+	for _, list := range slices.Concat(u.steps[stageProtect][:], u.steps[stageServe][:], u.steps[stageLast][:]) {
 		slices.SortStableFunc(list, func(a, b step) int { return strings.Compare(a.set, b.set) })
 		for len(list) > 0 {
 			n := 1
@@ -92,7 +93,7 @@ func (s *script) elements(p dataplane.Plan) map[slotID]string {
 			list = list[n:]
 		}
 	}
-	return u.late.slots
+	return u.late.atoms
 }
 
 func (s *script) steps(list []step) {
@@ -133,7 +134,7 @@ func (s *script) list(verb, set string, texts []string) {
 	}
 }
 
-func (s *script) removals(p dataplane.Plan, slots map[slotID]string) {
+func (s *script) removals(p dataplane.Plan, late map[atomID]string) {
 	var chains, sets []string
 	gone := map[string]bool{}
 	for _, c := range p.Changes {
@@ -151,12 +152,12 @@ func (s *script) removals(p dataplane.Plan, slots map[slotID]string) {
 	}
 	before := s.text.Len()
 	keys := map[string][]string{}
-	for id, data := range slots {
+	for id, data := range late {
 		if gone[id.set] {
 			continue // with the map
 		}
 		shape, _ := shapeOf(id.set)
-		for _, t := range s.texts(shape, id.frontend, data) {
+		for _, t := range s.texts(shape, id.name, data) {
 			keys[id.set] = append(keys[id.set], keyOfText(t))
 		}
 	}

@@ -60,7 +60,7 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 	}
 	r.now, r.later = nil, nil
 	memory := reader{b: r.b}
-	for _, list := range u.steps {
+	for _, list := range slices.Concat(u.steps[stageProtect][:], u.steps[stageServe][:], u.steps[stageLast][:]) {
 		for _, s := range list {
 			old, _ := memory.elementsOf(s.set, s.shape, s.key.Name, s.old)
 			now, err := memory.elementsOf(s.set, s.shape, s.key.Name, s.new)
@@ -79,9 +79,9 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 			r.now = appendRaw(appendRaw(r.now, s.set, true, gone), s.set, false, come)
 		}
 	}
-	for id, data := range u.late.slots {
+	for id, data := range u.late.atoms {
 		s, _ := shapeOf(id.set)
-		gone, err := memory.elementsOf(id.set, s, id.frontend, data)
+		gone, err := memory.elementsOf(id.set, s, id.name, data)
 		if err != nil {
 			return err
 		}

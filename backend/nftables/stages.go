@@ -1,0 +1,216 @@
+package nftables
+
+import (
+	"slices"
+
+	"portolan/dataplane"
+)
+
+// The order in which elements change within a stage. The kernel may run what is
+// there so far: an address is served before it stops being refused and refused
+// before it stops being served, and protected before and after both.
+const (
+	stepSlots     = iota // nothing leads to new ones
+	stepLists            // what others look into
+	stepProtect          // source ranges, affinity
+	stepRefuse           // no endpoints
+	stepServe            // dispatch: comes and changes
+	stepUnserve          // dispatch: goes
+	stepUnrefuse         //
+	stepUnprotect        //
+	stepUnlist           //
+	steps
+)
+
+func stepOf(set string, s *shape, stays bool) int {
+	at, last := stepLists, stepUnlist
+	switch {
+	case s.isSlots():
+		return stepSlots
+	case isDispatch(set):
+		at, last = stepServe, stepUnserve
+	case isRefusal(set):
+		at, last = stepRefuse, stepUnrefuse
+	case set == limited || s.holds == aScope:
+		at, last = stepProtect, stepUnprotect
+	}
+	if stays {
+		return at
+	}
+	return last
+}
+
+func isDispatch(set string) bool { return set == serviceIPs || set == nodePorts }
+func isRefusal(set string) bool  { return set == noEndpoints || set == noEndpointNodePorts }
+
+// A packet meets source ranges, dispatch and refusal in this order at three hooks,
+// and a transaction may come between two of them: then the later hook has the new
+// elements, and the earlier had the old. So what is asked later may come, but not
+// change or go, with what is asked earlier; and what protects comes before what it
+// protects. Stages are transactions one after the other. Most plans need the last
+// alone.
+const (
+	stageProtect = iota // source ranges of what is served from the next stage on
+	stageServe          // what others wait for
+	stageLast
+	stages
+)
+
+// closesNow tells whether a plan made from an observation has addresses come of which
+// other ports are refused: then they are there when it has been applied, as with a
+// first start, while others wait for the packets beside.
+func (u *update) closesNow(p dataplane.Plan) bool {
+	return u.fresh && slices.ContainsFunc(p.Changes, func(c dataplane.Change) bool {
+		return c.Container == "set/"+clusterIPs && len(c.Created) > 0
+	})
+}
+
+func (u *update) sortElements(c dataplane.Change) {
+	likely := []int{stepLists}
+	if c.Container == frontends {
+		likely = []int{stepSlots, stepServe}
+	}
+	stage := stageLast
+	if u.closes && c.Container == frontends {
+		stage = stageServe
+	}
+	for _, at := range likely {
+		u.steps[stage][at] = slices.Grow(u.steps[stage][at], len(c.Created))
+	}
+	for i := range c.Created {
+		o := &c.Created[i]
+		for a := range atoms(c.Container, o.Key.Name, o.Body) {
+			u.comes(&o.Key, a)
+		}
+		u.place()
+	}
+	for i := range c.Replaced {
+		u.replaced(c.Container, &c.Replaced[i])
+		u.place()
+	}
+	for i := range c.Deleted {
+		o := &c.Deleted[i]
+		for a := range atoms(c.Container, o.Key.Name, o.Body) {
+			u.goes(&o.Key, a)
+		}
+		u.place()
+	}
+}
+
+// replaced changes only the atoms that differ.
+func (u *update) replaced(container string, r *dataplane.Replacement) {
+	name := r.New.Key.Name
+	var room [8]atom
+	old := slices.AppendSeq(room[:0], atoms(container, name, r.Old.Body))
+	for a := range atoms(container, name, r.New.Body) {
+		i := slices.IndexFunc(old, func(o atom) bool { return o.set == a.set })
+		if i < 0 {
+			u.comes(&r.New.Key, a)
+			continue
+		}
+		if old[i].data != a.data {
+			u.step(step{key: &r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
+		}
+		old = slices.Delete(old, i, i+1)
+	}
+	for _, a := range old {
+		u.goes(&r.New.Key, a)
+	}
+}
+
+// comes adds an atom, unless what it needs is there and waits to be removed.
+func (u *update) comes(k *dataplane.Key, a atom) {
+	one := step{key: k, set: a.set, new: a.data, come: true}
+	if id := (atomID{a.set, k.Name}); !u.b.late.empty() {
+		one.old, one.goes = u.b.late.atom(id)
+		u.b.late.keepAtom(id)
+	}
+	u.step(one)
+}
+
+// goes removes an atom.
+func (u *update) goes(k *dataplane.Key, a atom) {
+	u.step(step{key: k, set: a.set, old: a.data, goes: true})
+}
+
+func (u *update) step(s step) {
+	var ok bool
+	if s.shape, ok = shapeOf(s.set); !ok {
+		panic("nftables: no set is called " + s.set)
+	}
+	u.object = append(u.object, s)
+}
+
+// place puts the steps of one object into their stages.
+func (u *update) place() {
+	defer func() { u.object = u.object[:0] }()
+	if len(u.object) == 0 || u.waits(u.object[0]) {
+		return
+	}
+	var serves, begins, unserves, guards, unguards, refuses, turns bool
+	for _, s := range u.object {
+		switch {
+		case isDispatch(s.set):
+			serves, begins, unserves = s.come, !s.goes, !s.come
+			u.begins = u.begins || begins
+		case s.set == limited:
+			guards, unguards = !s.goes, !s.come
+		case isRefusal(s.set):
+			refuses, turns = s.come, s.come && s.goes
+		}
+	}
+	if unserves && !refuses {
+		u.unrefuse(u.object[0].key)
+	}
+	serve := stageLast
+	if serves && turns || begins && u.closes || u.isList() && !isEmpty(&u.steps[stageServe]) {
+		serve = stageServe
+	}
+	for _, s := range u.object {
+		stage := serve
+		switch {
+		case !s.come && (s.shape.isSlots() || s.set == hairpin || s.set == sources && unguards || isRefusal(s.set) && serves):
+			u.late.atoms[atomID{s.set, s.key.Name}] = s.old
+			continue
+		case isRefusal(s.set) && serves:
+			stage = stageLast
+		case (s.set == limited || s.set == sources) && guards && serves:
+			stage--
+		}
+		at := stepOf(s.set, s.shape, s.come)
+		u.steps[stage][at] = append(u.steps[stage][at], s)
+	}
+}
+
+// waits tells whether a step is about a cluster IP that other ports wait to be refused
+// for: it may be new, and a packet that was not translated yet must not find it.
+func (u *update) waits(s step) bool {
+	switch {
+	case s.set != clusterIPs:
+		return false
+	case s.come && u.begins && !u.fresh:
+		u.late.closed[s.key.Name] = true
+		return true
+	case !s.come && u.b.late.close(s.key.Name):
+		u.b.late.keepOpen(s.key.Name)
+		return true
+	}
+	return false
+}
+
+// isList tells whether the object is something that others look into.
+func (u *update) isList() bool { return u.object[0].set == hairpin || u.object[0].set == affinityLearn }
+
+// unrefuse removes the refusal of a frontend that was served, and is no more, if it
+// still waits for that.
+func (u *update) unrefuse(k *dataplane.Key) {
+	id := atomID{refusalSet(isNodePort(k.Name)), k.Name}
+	if verdict, waits := u.b.late.atom(id); waits {
+		u.b.late.keepAtom(id)
+		u.goes(k, atom{id.set, verdict})
+	}
+}
+
+func isEmpty(stage *[steps][]step) bool {
+	return !slices.ContainsFunc(stage[:], func(list []step) bool { return len(list) > 0 })
+}

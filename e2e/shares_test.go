@@ -101,26 +101,24 @@ func TestTurns(t *testing.T) {
 		var answers []string
 		for i := range round * rounds {
 			from := []string{"pod:visitor", "client", "node1"}[i%3]
+			// From a port that a caller had before it would go on with that flow, and
+			// take no turn. The kernel, which chooses among 28,232, does so in one of
+			// twenty runs.
+			call.Port = uint16(11000 + i)
 			o := c.try(c.host(from), call)
 			if o.Verdict != lab.Answered {
 				t.Fatalf("%s: %v", from, o)
 			}
 			answers = append(answers, o.Pod)
 		}
-		// The turn belongs to the rule: a datagram that the kernel sends through it
-		// twice takes two, which puts the rounds around it out of order.
-		odd := 0
 		for i := range round * (rounds - 1) {
 			counted := map[string]int{}
 			for _, pod := range answers[i : i+round] {
 				counted[pod]++
 			}
 			if !maps.Equal(counted, want) {
-				odd++
+				t.Fatalf("the round from answer %d on has %v, want %v: %v", i, counted, want, answers[:i+round])
 			}
-		}
-		if odd > 2*(round-1) {
-			t.Fatalf("%d rounds are not %v: %v", odd, want, answers)
 		}
 		c.count("shares", 1)
 	})

@@ -74,7 +74,7 @@ func parse(args []string) (options, error) {
 	set.DurationVar(&o.plan.pause, "pause", 1500*time.Millisecond, "pause between spaced changes")
 	set.DurationVar(&o.plan.busy, "busy", 8*time.Second, "how long changes are measured beside 20 others a second; 0 for not at all")
 	set.DurationVar(&o.plan.idle, "idle", 10*time.Second, "how long a run is left alone; 0 for not at all")
-	set.IntVar(&o.plan.connects, "connects", 2000, "connections to each target of the connect rows; 0 for none")
+	set.IntVar(&o.plan.connects, "connects", 5000, "connections to each target of the connect rows; 0 for none")
 	set.BoolVar(&o.plan.emptied, "emptied", true, "start where everything was deleted, at the end of a run")
 	set.DurationVar(&o.plan.storm, "storm", 0, "length of a storm of changes; 0 for none")
 	set.IntVar(&o.plan.stormRate, "rate", stormRate, "changes a second of the storm; its rows are kept only with the usual rate")

@@ -111,6 +111,9 @@ func (p page) Modes() (out []figures.Mode) {
 	return out
 }
 
+// Has tells whether Portolan was measured in a mode.
+func (p page) Has(mode figures.Mode) bool { return slices.Contains(p.Modes(), mode) }
+
 // Products are both.
 func (p page) Products() []figures.Product {
 	return []figures.Product{figures.Portolan, figures.KubeProxy}

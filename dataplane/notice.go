@@ -77,7 +77,7 @@ func (d Damage) None() bool { return d.Containers == 0 }
 // a look, but for those that had to be written anyway.
 func (w *Want) damageOf(p Plan) (d Damage) {
 	for _, c := range p.Changes {
-		if w.dirty[c.Container] != nil {
+		if known := w.containers[c.Container]; known != nil && known.dirty {
 			continue
 		}
 		d.Containers++

@@ -101,7 +101,9 @@ func (c *comparison) rest(known func(container string) bool) {
 
 func (c *comparison) compare(name string, exists bool, seen []Object) {
 	keyed := c.seen[name] == keyedSeen || isKeyed(seen)
-	c.seen[name] = compared
+	if exists { // the others are asked for once, and at first they are very many
+		c.seen[name] = compared
+	}
 	wanted, leave := c.wanted(name, seen)
 	if leave || !exists && !present(wanted) {
 		return

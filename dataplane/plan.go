@@ -75,14 +75,8 @@ func writeLine(b *strings.Builder, sign string, o Object) {
 // Plan returns what has to be written for the owners that are not held back,
 // going by what the kernel is believed to hold.
 func (w *Want) Plan(held func(owner string) bool) Plan {
-	names := make([]string, 0, len(w.dirty))
-	for name := range w.dirty {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	var p Plan
-	for _, name := range names {
-		c := w.dirty[name]
+	for _, c := range slices.SortedFunc(w.allDirty(), func(a, b *container) int { return strings.Compare(a.name, b.name) }) {
 		if c.indexed() {
 			if ch, differs, known := w.changedOf(c, held); known {
 				if differs {
@@ -93,7 +87,7 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 		}
 		before := compose(c, c.believed)
 		after := compose(c, c.wanted(held))
-		if ch, differs := changeOf(name, before, after); differs {
+		if ch, differs := changeOf(c.name, before, after); differs {
 			p.Changes = append(p.Changes, ch)
 		}
 	}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -10,7 +11,7 @@ import (
 type Want struct {
 	owners     map[string]*holding
 	containers map[string]*container
-	dirty      map[string]*container // those with something in before
+	dirty      []*container          // those with something in before, and some that had
 	conflicts  map[string][]Conflict // by container
 	unchecked  map[string]*container // conflicts to be looked for again
 }
@@ -45,10 +46,11 @@ func (p part) equal(o part) bool {
 }
 
 type container struct {
-	name string
+	name  string
+	dirty bool // it has something in before
 	// Whether it is in Want.dirty and Want.unchecked, so that these are not asked
 	// for every owner.
-	dirty, unchecked bool
+	listed, unchecked bool
 	// fresh: the kernel is believed to have nothing of it yet, whoever asks.
 	fresh bool
 
@@ -139,7 +141,7 @@ func (s *partSet) each(f func(owner string, p part)) {
 // not change it afterwards. It tells whether anything differs from before.
 func (w *Want) Set(owner Owner, objects []Object) bool {
 	if w.owners == nil {
-		w.owners, w.containers, w.dirty = map[string]*holding{}, map[string]*container{}, map[string]*container{}
+		w.owners, w.containers = map[string]*holding{}, map[string]*container{}
 		w.conflicts, w.unchecked = map[string][]Conflict{}, map[string]*container{}
 	}
 	now := &holding{owner: owner, objects: normal(objects)}
@@ -264,15 +266,13 @@ func (c *container) anyHeld(held func(string) bool) (any bool) {
 // settle files c as dirty or clean, and forgets it when nothing is left of it.
 func (w *Want) settle(c *container) {
 	if c.before.len() > 0 || (c.fresh && c.parts.len() > 0) {
-		if !c.dirty {
-			w.dirty[c.name], c.dirty = c, true
+		c.dirty = true
+		if !c.listed {
+			w.dirty, c.listed = append(w.dirty, c), true
 		}
 		return
 	}
-	if c.dirty {
-		delete(w.dirty, c.name)
-		c.dirty = false
-	}
+	c.dirty = false
 	if c.parts.len() == 0 {
 		delete(w.containers, c.name)
 	}
@@ -281,7 +281,7 @@ func (w *Want) settle(c *container) {
 // Taken tells Want that the kernel holds what is wanted, but for owners that
 // are held back: for these it goes on holding what it did.
 func (w *Want) Taken(held func(owner string) bool) {
-	for _, c := range w.dirty {
+	for c := range w.allDirty() {
 		var kept partSet
 		c.differing(func(owner string, p part) {
 			if held(owner) {
@@ -295,15 +295,28 @@ func (w *Want) Taken(held func(owner string) bool) {
 		c.before, c.fresh = kept, false
 		w.settle(c)
 	}
-	if len(w.dirty) == 0 {
-		w.dirty = map[string]*container{} // a map that was large is slow to walk
+	still := slices.Collect(w.allDirty()) // no longer than it has to be: at first that is all there is
+	for _, c := range w.dirty {
+		c.listed = c.dirty
+	}
+	w.dirty = still
+}
+
+// allDirty yields the containers for which something has to be written, in no order.
+func (w *Want) allDirty() iter.Seq[*container] {
+	return func(yield func(*container) bool) {
+		for _, c := range w.dirty {
+			if c.dirty && !yield(c) {
+				return
+			}
+		}
 	}
 }
 
 // Dirty returns the owners for which something has to be written, sorted.
 func (w *Want) Dirty() []string {
 	seen := map[string]bool{}
-	for _, c := range w.dirty {
+	for c := range w.allDirty() {
 		c.differing(func(owner string, _ part) { seen[owner] = true })
 	}
 	out := make([]string, 0, len(seen))

@@ -56,14 +56,17 @@ sysctls: {net.ipv4.ip_forward: 1, net.ipv4.conf.all.route_localnet: 0, net.bridg
 // client at every frontend.
 func BenchmarkVerify(b *testing.B) {
 	snapshot := manyServices(10000)
-	for _, mode := range []string{"iptables", "nftables"} {
+	for _, mode := range []string{"iptables", "nftables", "kube-proxy-nftables"} {
 		var text string
-		if mode == "iptables" {
+		switch mode {
+		case "iptables": // kube-proxy's too
 			back := iptables.New(iptables.Options{Family: service.IPv4, MasqueradeBit: 14, RandomFully: true})
 			text = iptables.PlanText(planOf(b, back, snapshot))
-		} else {
+		case "nftables":
 			back := nftables.New(nftables.Options{Family: service.IPv4, MasqueradeBit: 14})
 			text = back.PlanText(planOf(b, back, snapshot))
+		default:
+			text = peerTable(snapshot)
 		}
 		b.Run(mode, func(b *testing.B) {
 			for b.Loop() {

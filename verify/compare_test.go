@@ -127,6 +127,16 @@ func TestCompareFault(t *testing.T) {
 	}
 }
 
+// Another endpoint is a change, though everything else is alike.
+func TestCompareEndpoint(t *testing.T) {
+	t.Parallel()
+	c := verify.Compare(comparedNode(t, "mode iptables", ""), comparedNode(t, "mode iptables", "rules change --to-destination 10.244.2.53:53 => --to-destination 10.244.2.99:53"))
+	want := "kube-system/dns:dns ClusterIP 10.96.0.53:53/udp pod: worsened: 10.244.2.53:53 -> 10.244.2.99:53 | B: endpoint-stale: connections go to 10.244.2.99:53, which is no endpoint"
+	if text := changesText(c); !strings.Contains(text, want) {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 // The plan takes the place of a proxy's rules, and of nothing else.
 func TestWithPlan(t *testing.T) {
 	t.Parallel()

@@ -136,8 +136,14 @@ func TestProcess(t *testing.T) {
 			break
 		}
 	}
-	if got := peakMemory(os.Getpid()); got < 1<<20 {
-		t.Errorf("this process's peak is %d bytes", got)
+	if peak, now := peakMemory(os.Getpid()), residentMemory(os.Getpid()); now < 1<<20 || peak < now {
+		t.Errorf("this process has %d bytes, %d at most", now, peak)
+	}
+	if got := kibibytes("A: 1 kB\nVmHWM:\t   20 kB\n", "VmHWM"); got != 20<<10 {
+		t.Errorf("20 KiB are %d bytes", got)
+	}
+	if idle, err := busyTime(); idle <= 0 || err != nil {
+		t.Errorf("this machine has worked for %v, %v", idle, err)
 	}
 }
 

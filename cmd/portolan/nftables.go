@@ -129,6 +129,16 @@ func compareListing(host *netfilter.Host, c config.Config, s *service.Snapshot, 
 	return out, nil
 }
 
+// listedFamilies are those with a table of ours in a listing: a node may have one only.
+func listedFamilies(host *netfilter.Host) (out []service.Family) {
+	for _, f := range tableFamilies {
+		if host.Table(netfilter.Family(f.model), netfilter.Native, f.kernel.String()+" "+nftables.TableName) != nil {
+			out = append(out, f.model)
+		}
+	}
+	return out
+}
+
 func compareTable(ctx context.Context, o nftables.Options, s *service.Snapshot) (dataplane.Plan, error) {
 	conn, err := nft.Dial()
 	if err != nil {

@@ -244,7 +244,7 @@ func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *ne
 	case len(rules) == 0:
 		list, err = compare(ctx, "kernel", c, s, bothFamilies)
 	case mode == config.NFTables:
-		list, err = compareListing(host, c, s, bothFamilies)
+		list, err = compareListing(host, c, s, listedFamilies(host))
 	case mode == config.IPTables:
 		var texts map[service.Family]string
 		if texts, err = savedRules(rules); err == nil {

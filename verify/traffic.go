@@ -85,8 +85,12 @@ func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to targe
 		}
 		if !ok && w.mode() == "ipvs" {
 			if other := w.asIPVS(pf, one); !sameWant(other.want, one.want) {
-				if d, ok = w.judge(&other); !ok {
-					one = other
+				otherwise, fine := w.judge(&other)
+				switch {
+				case fine:
+					ok = true
+				case w.proxy.Name != portolan: // which does as Services ask in this mode, too
+					one, d = other, otherwise
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portolan/backend/ipvs"
 	"portolan/config"
 	"portolan/dataplane"
 	"portolan/netfilter"
@@ -214,9 +215,13 @@ func snapshotOnce(ctx context.Context, c config.Config, settings kube.Settings) 
 	return nil, err
 }
 
-// addressesOf are the addresses of a host's interfaces.
+// addressesOf are the addresses of a host's interfaces, but for those of Services that
+// ipvs mode puts on one of its own (see localAddresses).
 func addressesOf(h *netfilter.Host) (out []netip.Addr) {
 	for _, in := range h.Interfaces {
+		if in.Name == ipvs.DeviceName {
+			continue
+		}
 		for _, a := range in.Addresses {
 			out = append(out, a.Prefix.Addr())
 		}

@@ -155,16 +155,12 @@ func sets(ctx context.Context, h *netfilter.Host) error {
 
 // servers reads IPVS, where the kernel has it.
 func servers(h *netfilter.Host) error {
-	const file = "/proc/thread-self/net/ip_vs"
-	b, err := os.ReadFile(file)
+	text, err := ipvsText()
 	h.Have.Servers = true
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if err != nil || text == "" {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("reading virtual servers: %w", err)
-	}
-	h.Servers, err = ipvssave.Parse(file, string(b))
+	h.Servers, err = ipvssave.Parse("the kernel's virtual servers", text)
 	return err
 }
 

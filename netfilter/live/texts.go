@@ -54,8 +54,10 @@ func Texts(ctx context.Context, o Options) ([]Text, error) {
 	if _, ok := program("ipset"); ok {
 		add("ipset", "save")
 	}
-	if b, err := os.ReadFile("/proc/thread-self/net/ip_vs"); err == nil {
-		out = append(out, Text{"ip_vs.txt", string(b)})
+	if text, err := ipvsText(); err != nil {
+		errs = append(errs, fmt.Errorf("live: %w", err))
+	} else if text != "" {
+		out = append(out, Text{"ipvsadm.txt", text})
 	}
 	if !o.NoFlows {
 		add("conntrack", "-L", "-f", "ipv4")

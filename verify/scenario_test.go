@@ -88,6 +88,7 @@ type setup struct {
 	base, parts    map[string]string
 	services, host string
 	mode, variant  string
+	layout         iptables.Layout
 	name, cidr     string
 	edits          []edit
 }
@@ -109,6 +110,8 @@ func newSetup(t *testing.T, base, parts map[string]string) *setup {
 			s.cidr = v
 		case "variant":
 			s.variant = v
+		case "layout":
+			s.layout = iptables.Compact
 		}
 	}
 	for _, line := range strings.Split(strings.TrimSpace(parts["edit"]), "\n") {
@@ -235,7 +238,7 @@ func (s *setup) planned(t *testing.T, snapshot *service.Snapshot) string {
 		b := nftables.New(nftables.Options{Family: service.IPv4, MasqueradeBit: 14})
 		return b.PlanText(planOf(t, b, snapshot))
 	}
-	b := iptables.New(iptables.Options{Family: service.IPv4, MasqueradeBit: 14, RandomFully: true})
+	b := iptables.New(iptables.Options{Family: service.IPv4, Layout: s.layout, MasqueradeBit: 14, RandomFully: true})
 	text := iptables.PlanText(planOf(t, b, snapshot))
 	cni := s.base["cni.save"]
 	for _, table := range []string{"filter", "nat"} {

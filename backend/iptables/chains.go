@@ -33,6 +33,7 @@ const (
 
 	addressLeaf   = "nat/KUBE-PORTOLAN-IP-"
 	addressBranch = "nat/KUBE-PORTOLAN-IPS-"
+	hairpinLeaf   = "nat/KUBE-PORTOLAN-HP-"
 	hairpinBranch = "nat/KUBE-PORTOLAN-HPS-"
 	portLeaf      = "nat/KUBE-PORTOLAN-NP-"
 

@@ -171,8 +171,7 @@ func (p *port) hairpins() {
 			continue
 		}
 		addr := e.Addr.Addr()
-		w, text := p.b.wayTo(natHairpin, addr), addr.String()
-		p.rule(natHairpin, servicesRank, w.branchName, w.toBranch)
-		p.rule(w.branch, servicesRank, text, "-d ", text, " -s ", text, " -j KUBE-MARK-MASQ")
+		text := addr.String()
+		p.addressLine(natHairpin, addr, text, "-d ", text, " -s ", text, " -j KUBE-MARK-MASQ")
 	}
 }

@@ -69,4 +69,4 @@ func dependence(container string) int {
 
 // dependent are chains that lead to choices or endpoints, in the order of dependence.
 var dependent = []string{endpointChain, clusterChain, localChain, externalChain, firewallChain,
-	addressLeaf, portLeaf, hairpinBranch, addressBranch, natHairpin}
+	addressLeaf, portLeaf, hairpinLeaf, hairpinBranch, addressBranch, natHairpin}

@@ -49,6 +49,12 @@ var shapes = []struct {
 		`-m comment --comment "a/b -> 10.0.0.1:53" -m recent --rcheck --seconds 10800 --reap --name KUBE-SEP-X --mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff --rsource -j KUBE-SEP-X`}},
 	{`-m comment --comment a/b -m recent --name KUBE-SEP-X --set -m tcp -p tcp -j DNAT --to-destination [fd00::1]:80`, []string{
 		`-p tcp -m comment --comment "a/b" -m recent --set --name KUBE-SEP-X --mask 255.255.255.255 --rsource -m tcp -j DNAT --to-destination [fd00::1]:80`}},
+	{`-d 0.0.0.160/0.0.0.240 -j KUBE-PORTOLAN-IPS-160-175`, []string{`-d 0.0.0.160/0.0.0.240 -j KUBE-PORTOLAN-IPS-160-175`}},
+	{`-d ::/::f0 -j KUBE-PORTOLAN-IPS-0-f`, []string{`-d ::/::f0 -j KUBE-PORTOLAN-IPS-0-f`}},
+	{`-m recent --name KUBE-SEP-X --update --seconds 10800 --reap -p tcp -j DNAT --to-destination 10.0.0.1:80`, []string{
+		`-p tcp -m recent --update --seconds 10800 --reap --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80`}},
+	{`-p tcp -m statistic --mode random --probability 0.5000000000 -m recent --name KUBE-SEP-X --set -j DNAT --to-destination 10.0.0.1:80`, []string{
+		`-p tcp -m statistic --mode random --probability 0.50000000000 -m recent --set --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80`}},
 	{`-m comment --comment "NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL ! -d ::1/128 -j KUBE-NODEPORTS`, []string{
 		`! -d ::1/128 -m comment --comment "NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS`}},
 	{`-m comment --comment "other traffic to a/b will be dropped by KUBE-PROXY-FIREWALL"`, []string{
@@ -68,6 +74,9 @@ func TestCanonicalMapsSavedToWritten(t *testing.T) {
 // A rule that says anything else must not look like one of ours.
 func TestCanonicalKeepsWhatItDoesNotKnow(t *testing.T) {
 	ours := `-m comment --comment "a/b cluster IP" -m tcp -p tcp -d 10.96.0.10 --dport 80 -j KUBE-SVC-X`
+	if early, ok := Canonical(`-m recent --set --name KUBE-SEP-X -m statistic --mode random --probability 0.5 -j RETURN`); ok {
+		t.Errorf("a list that everybody gets into, and then half of them: %s", early)
+	}
 	for _, other := range []string{
 		`-p tcp -d 10.96.0.10/32 -m comment --comment "a/b cluster IP" -m tcp --dport 80 --tcp-flags SYN SYN -j KUBE-SVC-X`,
 		`-p tcp -d 10.96.0.10/32 -m comment --comment "a/b cluster IP" -m tcp ! --dport 80 -j KUBE-SVC-X`,

@@ -1,6 +1,7 @@
 package iptsave
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,6 +145,8 @@ func TestMatchesAndTargets(t *testing.T) {
 		"-m mystery --level 3 ! --deep":                                                       netfilter.Unknown{Module: "mystery", Text: "-m mystery --level 3 ! --deep"},
 		"-m policy --dir in --pol ipsec":                                                      netfilter.IPsecPolicy{},
 		"! -i br0":                                                                            netfilter.Interface{Name: "br0", In: true, Not: true},
+		"! -d 0.0.0.165/0.0.0.255":                                                            netfilter.MaskedAddress{Side: netfilter.DestinationSide, Value: netip.MustParseAddr("0.0.0.165"), Mask: netip.MustParseAddr("0.0.0.255"), Not: true},
+		"-s fd00::a5/::f0":                                                                    netfilter.MaskedAddress{Value: netip.MustParseAddr("::a0"), Mask: netip.MustParseAddr("::f0")},
 		"-s ! 10.0.0.0/255.0.0.0":                                                             netfilter.Address{Prefix: mustPrefix("10.0.0.0/8"), Not: true},
 	} {
 		d, err := Parse("f", "*filter\n-A FORWARD "+text+" -j ACCEPT\nCOMMIT\n", Options{})

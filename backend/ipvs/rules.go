@@ -125,9 +125,12 @@ func line(container string, rank int, body ...string) dataplane.Object {
 	return dataplane.Object{Key: dataplane.Key{Container: container, Rank: rank}, Body: strings.Join(body, "")}
 }
 
-// chain asks for a chain, with or without lines.
+// rankChain is behind that of every line.
+const rankChain = 1 << 20
+
+// chain asks for a chain, with or without lines: a claim without a name.
 func chain(container string) dataplane.Object {
-	return dataplane.Object{Key: dataplane.Key{Container: container, Name: "chain"}}
+	return dataplane.Object{Key: dataplane.Key{Container: container, Rank: rankChain}}
 }
 
 // match is the words that match with a set, behind the comment of the set if it has

@@ -34,7 +34,7 @@ func TestJumpsLeadSomewhere(t *testing.T) {
 				objects = append(objects, b.Base(node)...)
 				chains := map[string]bool{}
 				for _, o := range objects {
-					if o.Body != "" || o.Key.Name == "chain" {
+					if o.Body != "" || o.Key.Name == "" {
 						chains[chainOf(o.Key.Container)] = true
 					}
 				}

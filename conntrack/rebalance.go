@@ -32,7 +32,7 @@ type Begins interface {
 type Progress struct {
 	Load     Load // as it is now; those that were not heard of are not in it
 	Shed     int
-	Unbroken int // went on with the endpoint that they had
+	Unbroken int // went on with the endpoint that they had, and still did a round later
 	Resets   int // came to another endpoint, or to the same from another port, and are reset
 	Silent   int // were not heard of since: they are balanced with the next packet of their client
 }
@@ -59,15 +59,16 @@ type rebalancing struct {
 	mu       sync.Mutex
 	progress Progress
 	silent   map[conntrack.Tuple]conntrack.Flow
-	resets   map[netip.AddrPort]int // by the endpoint that they had
-	heard    bool                   // of some that was shed, since the last round
+	unbroken map[conntrack.Tuple]conntrack.Flow // since the last look
+	resets   map[netip.AddrPort]int             // by the endpoint that they had
+	heard    bool                               // of some that was shed, since the last round
 }
 
 // Run sheds connections until no endpoint carries too many, what is allowed is spent,
 // or ctx ends, which is no error. At no time have more than the Plan allows been
 // reset, or may be.
 func (r Rebalance) Run(ctx context.Context) (Progress, error) {
-	b := &rebalancing{Rebalance: r, tried: map[conntrack.Tuple]int{}, silent: map[conntrack.Tuple]conntrack.Flow{}, resets: map[netip.AddrPort]int{}}
+	b := &rebalancing{Rebalance: r, tried: map[conntrack.Tuple]int{}, silent: map[conntrack.Tuple]conntrack.Flow{}, unbroken: map[conntrack.Tuple]conntrack.Flow{}, resets: map[netip.AddrPort]int{}}
 	hearing, stop := context.WithCancel(ctx)
 	var ear sync.WaitGroup
 	ear.Go(func() {
@@ -76,6 +77,7 @@ func (r Rebalance) Run(ctx context.Context) (Progress, error) {
 	defer ear.Wait()
 	defer stop()
 	every := time.Duration(float64(time.Second) * max(1, 1/r.Rate))
+	news := false // of some that was shed, in the last round: it has to be looked at once more
 	for quiet := 0; quiet < patience; quiet++ {
 		now, err := b.look(ctx)
 		if ctx.Err() != nil {
@@ -86,13 +88,13 @@ func (r Rebalance) Run(ctx context.Context) (Progress, error) {
 		}
 		shed, err := b.shed(now, int(max(1, r.Rate)))
 		p := b.tell(&now.load)
-		if err != nil || shed == 0 && p.Silent == 0 {
+		if err != nil || shed == 0 && p.Silent == 0 && !news {
 			return p, err
 		}
 		if !sleep(ctx, every) {
 			break
 		}
-		if b.wasHeard() || shed > 0 {
+		if news = b.wasHeard(); news || shed > 0 {
 			quiet = -1
 		}
 	}
@@ -133,6 +135,10 @@ func (b *rebalancing) look(ctx context.Context) (round, error) {
 			filters[conntrack.Filter{IPv6: family == service.IPv6, Proto: conntrack.TCP, To: a.To.Addr(), ToPort: a.To.Port()}] = true
 		}
 	}
+	b.mu.Lock()
+	unbroken := b.unbroken
+	b.unbroken = map[conntrack.Tuple]conntrack.Flow{}
+	b.mu.Unlock()
 	for f, err := range b.Table.Flows(ctx, filters.list()...) {
 		if err != nil {
 			return round{}, err
@@ -149,12 +155,31 @@ func (b *rebalancing) look(ctx context.Context) (round, error) {
 		}
 		out.flows[f.Reply.Src][f.Orig] = f
 	}
+	b.confirm(unbroken, out)
 	out.load = b.Plan.Load
 	out.load.Live, out.load.Endpoints = 0, nil
 	if loads := count.Loads(); len(loads) > 0 {
 		out.load = loads[0]
 	}
 	return out, nil
+}
+
+// confirm looks whether connections that seemed unbroken are. An answer that was on
+// its way when the kernel forgot its connection comes to a client that does not know
+// its sender, and resets it there; the client's next packet makes the entry that it
+// had, and the reset that comes back takes it away, or has it closed
+// (nf_conntrack_tcp_packet in nf_conntrack_proto_tcp.c).
+func (b *rebalancing) confirm(unbroken map[conntrack.Tuple]conntrack.Flow, now round) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for orig, f := range unbroken {
+		if is, there := now.flows[f.Reply.Src][orig]; there && is.State != conntrack.TCPClose {
+			continue
+		}
+		b.progress.Unbroken--
+		b.progress.Resets++
+		b.resets[f.Reply.Src]++
+	}
 }
 
 func (b *rebalancing) isPort(p *Place) bool {
@@ -174,6 +199,7 @@ func (b *rebalancing) note(f conntrack.Flow, err error) {
 	delete(b.silent, f.Orig)
 	if had.Reply == f.Reply {
 		b.progress.Unbroken++
+		b.unbroken[f.Orig] = f
 		return
 	}
 	b.progress.Resets++
@@ -216,14 +242,9 @@ func (b *rebalancing) choose(now round, most int) (flows []conntrack.Flow) {
 }
 
 // wanted is how many connections an endpoint should lose now: as many as it takes,
-// and no more than it may lose if all that are not heard of yet are reset.
+// and no more than it may lose if all of which nothing is certain yet are reset.
 func (b *rebalancing) wanted(s Shedding, now Load) int {
-	silent := 0
-	for _, had := range b.silent {
-		if had.Reply.Src == s.Endpoint {
-			silent++
-		}
-	}
+	silent, seeming := ofEndpoint(b.silent, s.Endpoint), ofEndpoint(b.unbroken, s.Endpoint)
 	for _, e := range now.Endpoints {
 		if e.Addr != s.Endpoint || e.State != Ready || now.Live == 0 {
 			continue
@@ -233,7 +254,16 @@ func (b *rebalancing) wanted(s Shedding, now Load) int {
 		if share >= 1 || excess < 1 {
 			return 0
 		}
-		return min(int(math.Ceil(excess)), s.MostResets-b.resets[s.Endpoint]-silent)
+		return min(int(math.Ceil(excess)), s.MostResets-b.resets[s.Endpoint]-silent-seeming)
 	}
 	return 0
+}
+
+func ofEndpoint(flows map[conntrack.Tuple]conntrack.Flow, endpoint netip.AddrPort) (n int) {
+	for _, f := range flows {
+		if f.Reply.Src == endpoint {
+			n++
+		}
+	}
+	return n
 }

@@ -24,7 +24,8 @@ type clients struct {
 	idle      func(conntrack.Flow) bool // says nothing more
 	port      uint16
 	resets    int
-	fixed     bool // nothing balances
+	fixed     bool                      // nothing balances
+	cutOff    func(conntrack.Flow) bool // an answer was on its way when it was forgotten
 	heard     func(conntrack.Flow, error)
 	hearing   chan struct{} // closed when heard is there
 }
@@ -61,9 +62,14 @@ func (c *clients) Delete(flows []conntrack.Flow) (int, error) {
 		}
 		again := c.flow(f.Orig.Src, at, conntrack.TCPEstablished)
 		c.heard(again, nil)
-		if at == f.Reply.Src {
+		cut := c.cutOff != nil && c.cutOff(f)
+		if at == f.Reply.Src && !cut {
 			c.flows = append(c.flows, again)
 			continue
+		}
+		if cut && f.Orig.Src.Port()%2 == 0 {
+			again.State = conntrack.TCPClose
+			c.flows = append(c.flows, again)
 		}
 		c.resets++ // and forgotten at once
 		c.open(c.balance())
@@ -126,9 +132,13 @@ func TestRebalanceBounds(t *testing.T) {
 		fraction := rapid.Float64Range(0.01, 1).Draw(rt, "fraction")
 		rate := rapid.Float64Range(0.2, 50).Draw(rt, "rate")
 		silent := uint16(rapid.IntRange(1, 10).Draw(rt, "one in so many is silent"))
+		cut := uint16(rapid.IntRange(3, 10).Draw(rt, "one in so many gets a late answer"))
 		live[0]++ // some connection is there
 		synctest.Test(t, func(*testing.T) {
-			c := &clients{idle: func(f conntrack.Flow) bool { return f.Orig.Src.Port()%silent == 1 }}
+			c := &clients{
+				idle:   func(f conntrack.Flow) bool { return f.Orig.Src.Port()%silent == 1 },
+				cutOff: func(f conntrack.Flow) bool { return f.Orig.Src.Port()%cut == 2 },
+			}
 			plan, p := c.run(fraction, rate, live...)
 			if c.resets != p.Resets || p.Resets+p.Silent > plan.MostResets() {
 				rt.Errorf("%d resets, %d were announced: %+v", c.resets, plan.MostResets(), p)

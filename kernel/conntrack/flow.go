@@ -27,6 +27,7 @@ const (
 // sctp_conntrack.
 const (
 	TCPEstablished  = 3
+	TCPClose        = 8 // one end has reset it
 	TCPSynSent2     = 9 // both ends began at once; what is between has begun to close
 	SCTPEstablished = 4
 )

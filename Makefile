@@ -8,6 +8,9 @@ export PATH := $(PATH):/usr/sbin:/sbin
 PROGRAMS := iptables nft conntrack ipset ip
 UNIT = $$(go list ./... | grep -v '^portolan/e2e')
 
+# What the compact layout of iptables mode is held to beside the other modes.
+COMPACT = ^Test(Flows|Cells|Stories|Growth|Shares|Turns|Affinity|Conntrack|Restart|Repair|Cleanup)
+
 .PHONY: build test lint golden e2e e2e-ipvs bench bench-full bench-parts report demo
 
 build: ## the program, in bin/portolan
@@ -34,6 +37,7 @@ golden: ## writes the golden files anew; look at the difference
 e2e: ## scenarios with real packets, in network namespaces
 	tools/system-packages $(PROGRAMS) update-ca-certificates
 	go test -count=1 -p 1 -timeout 25m -v ./e2e/... | tools/e2e-summary
+	PORTOLAN_E2E_BACKENDS=compact-legacy,compact-nft go test -count=1 -timeout 25m -v ./e2e -run '$(COMPACT)' | tools/e2e-summary
 	cd deploy/check && go test -mod=mod -count=1 -run Server -v . -args -server | ../../tools/e2e-summary
 	go test -count=1 -timeout 25m -v ./trace/judge -args -cases 500 -nftcases 1000 | tools/e2e-summary
 	$(MAKE) e2e-ipvs

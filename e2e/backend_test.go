@@ -63,6 +63,9 @@ type portolan struct {
 
 func (p portolan) Name() string { return p.name }
 
+// isStandard tells whether chains are those of kube-proxy's iptables mode.
+func (p portolan) isStandard() bool { return p.mode == "iptables" && p.flags == nil }
+
 // readyWithin bounds the first sync; it takes tenths of a second on a quiet machine,
 // and half a minute on an emulated one.
 const readyWithin = 2 * time.Minute

@@ -123,7 +123,7 @@ func (c *changer) grow(from, to int, add bool) error {
 		}
 	}
 	c.apply(files)
-	if c.mode() == "iptables" {
+	if c.recorded() {
 		return c.writtenExactly(growingChains(minus, from, to))
 	}
 	c.put()

@@ -41,8 +41,8 @@ type step struct {
 // nothing is a file without objects. One without a byte could be half written.
 var nothing = []byte("# nothing\n")
 
-// changer is a cluster whose Services change, in iptables mode with a record of
-// what is written.
+// changer is a cluster whose Services change, in the standard layout of iptables mode
+// with a record of what is written.
 type changer struct {
 	*cluster
 	record recorder
@@ -54,7 +54,7 @@ type changer struct {
 
 func newChanger(t *testing.T, b portolan, s scenario) *changer {
 	c := &changer{}
-	if b.mode == "iptables" {
+	if b.isStandard() {
 		c.record = b.recordRestores(t)
 	}
 	s.args = append(s.args, "--iptables-min-sync-period", "5ms")
@@ -128,17 +128,17 @@ func (c *changer) step(probes []*probe, st step) error {
 // put writes the present manifests, in one file so that they come together. With
 // them comes a companion, a Service that only shows that they are in force.
 func (c *changer) put() {
-	if c.mode() != "iptables" {
+	if !c.recorded() {
 		c.marks++
 	}
 	c.apply(map[string][]byte{"changing.yaml": slices.Concat(c.services, c.companion().yaml(), c.nodes)})
 }
 
-// companion shows a mark: in iptables mode by its port, which the record tells; in
-// others by its address and endpoint, which answers.
+// companion shows a mark: where there is a record by its port, which that tells; else
+// by its address and endpoint, which answers.
 func (c *changer) companion() manifest {
 	m := manifest{name: "companion", kind: "clusterip", policy: "Cluster", port: 80, cluster: pair("10.96.3.%d", "fd00:96::3%02x", 2)}
-	if c.mode() == "iptables" {
+	if c.recorded() {
 		m.port = 1000 + c.marks
 		return m
 	}
@@ -151,10 +151,15 @@ func (c *changer) companion() manifest {
 // others.
 func (c *changer) inForce(chains string) error {
 	c.put()
-	if c.mode() == "iptables" {
+	if c.recorded() {
 		return c.written(chains)
 	}
-	return c.shown()
+	err := c.shown()
+	if c.mode() == "iptables" && err == nil { // what filter drops behind nat is written when the next change is
+		c.put()
+		err = c.shown()
+	}
+	return err
 }
 
 // shown waits until the companion answers in both families, and in nftables mode
@@ -186,6 +191,8 @@ func (c *changer) meets(call lab.Call, want string) error {
 }
 
 func (c *changer) mode() string { return c.backend.(portolan).mode }
+
+func (c *changer) recorded() bool { return c.backend.(portolan).isStandard() }
 
 // calls waits until every probe is satisfied.
 func (c *changer) calls(probes []*probe) error {
@@ -297,7 +304,7 @@ func (c *changer) mark() error {
 // drain waits until the present manifests are in force, and gives what was written
 // for that.
 func (c *changer) drain() (restores, error) {
-	if c.mode() != "iptables" {
+	if !c.recorded() {
 		c.put()
 		return nil, c.shown()
 	}

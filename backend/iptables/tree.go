@@ -75,6 +75,7 @@ func (p *port) addressLine(root string, addr netip.Addr, key string, parts ...st
 	if len(parts) > 0 {
 		p.rule(root, servicesRank, w.branchName, w.toBranch)
 		p.rule(w.branch, servicesRank, w.leaf, w.toLeaf)
+		p.rule(w.leaf, 0, "") // is there, also if an older Service has the address
 	}
 	p.rule(w.leaf, servicesRank, key, parts...)
 }
@@ -98,6 +99,7 @@ func (p *port) portLine(root string, protocol service.Protocol, port uint16, key
 	if len(parts) > 0 {
 		p.rule(root, servicesRank, fmt.Sprintf("%s ports %s %d", tableOf(root), protocol, first),
 			"-m ", string(protocol), " -p ", string(protocol), " --dport ", strconv.Itoa(first), ":", strconv.Itoa(first+portBlock-1), " -j ", chainOf(leaf))
+		p.rule(leaf, 0, "") // as in addressLine
 	}
 	p.rule(leaf, servicesRank, key, parts...)
 }

@@ -73,7 +73,7 @@ func (t turns) twoSteps(filter []dataplane.Change) (first, last []dataplane.Chan
 			first, last = append(first, add), append(last, take)
 		default:
 			half := c
-			half.Lines = t.between(c)
+			half.Lines, half.Remove = t.between(c), false // ways may lead to it until after nat
 			first, last = append(first, half), append(last, c)
 		}
 	}

@@ -65,6 +65,9 @@ func contentOf(t *netfilter.Table) (out []content) {
 		}
 		c.parts = append(c.parts, part{kind, kind})
 		for i := range s.Elements {
+			if s.Dynamic {
+				break // what packets put there is nobody's wish
+			}
 			text := elementText(s, &s.Elements[i])
 			c.parts = append(c.parts, part{text, text})
 		}

@@ -84,7 +84,7 @@ func (c crowd) pass(t testing.TB, full bool) Pass {
 		LocalAddrs: func() ([]netip.Addr, error) { return nil, nil }})
 	first := snapshotOf(c.before)
 	r.follow(first)
-	p, _ := r.pass(context.Background(), Written{Snapshot: first.With(first.Node, []*service.Service{c.after}, nil)}, full)
+	p, _ := r.pass(context.Background(), []Written{{Snapshot: first.With(first.Node, []*service.Service{c.after}, nil)}}, full)
 	if p.Err != nil || p.Removed != len(c.lastFlows) {
 		t.Fatalf("%d of %d removed, %v", p.Removed, len(c.lastFlows), p.Err)
 	}

@@ -58,8 +58,8 @@ type Reconciler struct {
 	options Options
 	wake    chan struct{}
 
-	mu     sync.Mutex
-	newest Written // Repaired stays until it was taken up
+	mu      sync.Mutex
+	written []Written // in turn, until it is taken up
 
 	index *Index
 	known *service.Snapshot // what index knows; nil before anything was written
@@ -84,12 +84,20 @@ func New(o Options) *Reconciler {
 	return &Reconciler{options: o, wake: make(chan struct{}, 1), index: NewIndex(o.Family)}
 }
 
-// Written takes up what was written. It never blocks; what was not taken up yet is
+// mostWritten bounds how much waits to be taken up. Snapshots share what is the same.
+const mostWritten = 1024
+
+// Written takes up what was written. It never blocks. All that was waits in turn, since
+// a Service that has come and gone again may have flows; only of very much is the last
 // passed over for the newer.
 func (r *Reconciler) Written(w Written) {
 	r.mu.Lock()
-	w.Repaired = w.Repaired || r.newest.Repaired
-	r.newest = w
+	if n := len(r.written); n == mostWritten {
+		w.Repaired = w.Repaired || r.written[n-1].Repaired
+		r.written[n-1] = w
+	} else {
+		r.written = append(r.written, w)
+	}
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -97,12 +105,12 @@ func (r *Reconciler) Written(w Written) {
 	}
 }
 
-func (r *Reconciler) take() Written {
+func (r *Reconciler) take() []Written {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.newest
-	r.newest.Repaired = false
-	return w
+	list := r.written
+	r.written = nil
+	return list
 }
 
 // Run works until ctx ends. It looks at all flows at first, after a failure, and
@@ -124,9 +132,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		if !sleep(ctx, underWay) {
 			return
 		}
-		w := r.take()
-		full = full || w.Repaired
-		pass, looked := r.pass(ctx, w, full)
+		pass, looked := r.pass(ctx, r.take(), full)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -158,10 +164,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // pass does what there is to do; looked is false when there was nothing.
-func (r *Reconciler) pass(ctx context.Context, w Written, full bool) (p Pass, looked bool) {
+func (r *Reconciler) pass(ctx context.Context, written []Written, full bool) (p Pass, looked bool) {
 	start := time.Now()
-	changes, everything := r.follow(inForce(w, r.known))
-	full = full || everything
+	var changes []service.Change
+	for _, w := range written {
+		changed, everything := r.follow(inForce(w, r.known))
+		changes = append(changes, changed...)
+		full = full || everything || w.Repaired
+	}
 	tcpReset := r.options.TCPReset()
 	filters := r.index.Everything(tcpReset)
 	if !full {

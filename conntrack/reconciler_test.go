@@ -96,6 +96,24 @@ func snapshotOf(list ...*service.Service) *service.Snapshot {
 	return (&service.Snapshot{}).With(service.Node{}, list, nil)
 }
 
+// TestCameAndWent: a Service that comes and goes again between two passes may have
+// flows, which lead nowhere then.
+func TestCameAndWent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		first := snapshotOf(empty())
+		b.Written(Written{Snapshot: first})
+		b.settle(time.Second)
+		with := first.With(first.Node, []*service.Service{dns()}, nil)
+		b.Written(Written{Snapshot: with})
+		b.table.flows = []conntrack.Flow{flow(t, "udp 10.96.0.10:53 10.244.1.1:53")}
+		b.Written(Written{Snapshot: with.With(with.Node, nil, []service.Name{dns().Name})})
+		b.settle(time.Second)
+		if len(b.table.flows) != 0 {
+			t.Errorf("left %v after %+v", b.table.flows, b.passes)
+		}
+	})
+}
+
 // TestFullAtStartThenWhatChanged: the first pass looks at everything; later ones at
 // what changed, if anything that matters did.
 func TestFullAtStartThenWhatChanged(t *testing.T) {

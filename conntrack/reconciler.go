@@ -73,8 +73,9 @@ const (
 )
 
 // underWay is how long after a write the last packet that still met the rules of
-// before may need until the kernel tracks its flow.
-const underWay = 10 * time.Millisecond
+// before may need until the kernel tracks its flow, and the answer to it until it is
+// translated back: an endpoint that still answers does so within that.
+const underWay = 100 * time.Millisecond
 
 // batch bounds how many flows wait to be removed.
 const batch = 4096

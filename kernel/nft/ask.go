@@ -83,28 +83,35 @@ func (c *Conn) HasChain(t Table, name string) (bool, error) {
 // the chain holds.
 func (c *Conn) Targets(t Table, chain string) ([]string, error) {
 	var out []string
-	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
-		func(w *netlink.Writer) {
-			w.Text(unix.NFTA_RULE_TABLE, t.Name)
-			w.Text(unix.NFTA_RULE_CHAIN, chain)
-		},
-		func() { out = out[:0] },
-		func(b []byte) {
-			f := fieldsOf(b)
-			if netlink.Text(f[unix.NFTA_RULE_TABLE]) != t.Name || netlink.Text(f[unix.NFTA_RULE_CHAIN]) != chain {
-				return
+	err := c.rules(t, chain, func() { out = out[:0] }, func(expressions []byte) {
+		target := ""
+		exprs, _ := readExprs(t.Family, expressions)
+		for _, e := range exprs {
+			if d, is := e.(Decide); is {
+				target = d.Verdict.Chain
 			}
-			target := ""
-			exprs, _ := readExprs(t.Family, f[unix.NFTA_RULE_EXPRESSIONS])
-			for _, e := range exprs {
-				if d, is := e.(Decide); is {
-					target = d.Verdict.Chain
-				}
-			}
-			out = append(out, target)
-		})
+		}
+		out = append(out, target)
+	})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	return out, dumpError("rules of chain "+chain, t, err)
+}
+
+// rules calls each with the expressions of each rule of a chain, in order, and again
+// from the first after restart.
+func (c *Conn) rules(t Table, chain string, restart func(), each func(expressions []byte)) error {
+	return c.dump(unix.NFT_MSG_GETRULE, t.Family,
+		func(w *netlink.Writer) {
+			w.Text(unix.NFTA_RULE_TABLE, t.Name)
+			w.Text(unix.NFTA_RULE_CHAIN, chain)
+		},
+		restart,
+		func(b []byte) {
+			f := fieldsOf(b)
+			if netlink.Text(f[unix.NFTA_RULE_TABLE]) == t.Name && netlink.Text(f[unix.NFTA_RULE_CHAIN]) == chain {
+				each(f[unix.NFTA_RULE_EXPRESSIONS])
+			}
+		})
 }

@@ -29,25 +29,15 @@ func (c *Conn) Counts(t Table, set string, begin func(), each func(key []byte, p
 // rule without a Counter.
 func (c *Conn) Packets(t Table, chain string) ([]uint64, error) {
 	var out []uint64
-	err := c.dump(unix.NFT_MSG_GETRULE, t.Family,
-		func(w *netlink.Writer) {
-			w.Text(unix.NFTA_RULE_TABLE, t.Name)
-			w.Text(unix.NFTA_RULE_CHAIN, chain)
-		},
-		func() { out = out[:0] },
-		func(b []byte) {
-			f := fieldsOf(b)
-			if netlink.Text(f[unix.NFTA_RULE_TABLE]) != t.Name || netlink.Text(f[unix.NFTA_RULE_CHAIN]) != chain {
-				return
+	err := c.rules(t, chain, func() { out = out[:0] }, func(expressions []byte) {
+		var packets uint64
+		for _, e := range netlink.Attributes(expressions) {
+			if _, n, is := counter(e); is {
+				packets = n
 			}
-			var packets uint64
-			for _, e := range netlink.Attributes(f[unix.NFTA_RULE_EXPRESSIONS]) {
-				if _, n, is := counter(e); is {
-					packets = n
-				}
-			}
-			out = append(out, packets)
-		})
+		}
+		out = append(out, packets)
+	})
 	return out, dumpError("counters of chain "+chain, t, err)
 }
 

@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,33 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/iptables"
 	"portolan/service"
 )
-
-// inNamespace runs f on a thread in a network namespace of its own, which goes
-// with the thread. It skips without root or programs.
-func inNamespace(t *testing.T, f func()) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked, so that the thread ends
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		defer func() { done <- err }()
-		if err == nil {
-			f()
-		}
-	}()
-	if err := <-done; err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
-}
 
 // forVariants runs f for every variant and family in a fresh namespace.
 func forVariants(t *testing.T, f func(t *testing.T, tool *iptables.Tool)) {
@@ -51,7 +28,7 @@ func forVariants(t *testing.T, f func(t *testing.T, tool *iptables.Tool)) {
 					t.Skipf("%s is not installed", tool.RestoreProgram)
 				}
 				tool.Env = []string{"XTABLES_LOCKFILE=" + filepath.Join(t.TempDir(), "lock")}
-				inNamespace(t, func() { f(t, tool) })
+				netnstest.Do(t, func() { f(t, tool) })
 			})
 		}
 	}

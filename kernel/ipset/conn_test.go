@@ -3,26 +3,20 @@ package ipset
 import (
 	"errors"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"portolan/internal/netnstest"
 )
 
 // dial opens a Conn in a network namespace of the test's own, whose thread ends with
 // the test.
 func dial(t *testing.T) *Conn {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace and sets in it need root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	c, err := Dial()
 	if err != nil {
 		t.Fatal(err)

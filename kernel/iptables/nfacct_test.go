@@ -3,21 +3,16 @@ package iptables
 import (
 	"errors"
 	"os"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/internal/netnstest"
 )
 
 // TestCounter: a counter is made once, read, and one that is not there is told.
 func TestCounter(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
-	}
-	runtime.LockOSThread() // the thread ends with the test, and the namespace with it
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	if _, err := ReadCounter("packets"); !errors.Is(err, os.ErrNotExist) {
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			t.Skipf("this kernel has no nfnetlink_acct: %v", err)

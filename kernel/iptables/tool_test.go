@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/internal/netnstest"
 )
 
 // probabilityForms gives 1/n as written and as the kernel gives it back.
@@ -22,26 +23,11 @@ func probabilityForms(n int) (written, saved string) {
 	return written, fmt.Sprintf("%.11f", math.Round(p*(1<<31))/(1<<31))
 }
 
-// inNamespace runs f on a thread in a network namespace of its own, which goes
-// with the thread.
+// inNamespace runs f in a network namespace of its own, with a lock of its own.
 func inNamespace(t *testing.T, f func()) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked, so that the thread ends
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		defer func() { done <- err }()
-		if err == nil {
-			f()
-		}
-	}()
-	if err := <-done; err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Do(t, f)
 }
 
 func forVariants(t *testing.T, f func(t *testing.T, tool *Tool)) {

@@ -4,27 +4,21 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"portolan/internal/netnstest"
 )
 
 // inNamespace moves the test to a network namespace of its own, whose thread ends
 // with the test.
 func inNamespace(t *testing.T) *Conn {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace and servers in it need root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	c, err := Dial()
 	if errors.Is(err, ErrMissing) {
 		t.Skipf("%v; make e2e-ipvs has one that does", err)

@@ -3,11 +3,13 @@ package nft
 import (
 	"slices"
 	"testing"
+
+	"portolan/internal/netnstest"
 )
 
 // TestOneChain: what is asked about one chain is about that one.
 func TestOneChain(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c := dial(t)
 	jump := func(chain, to string) Rule {
 		return Rule{Chain: chain, Exprs: []Expr{Counter{}, Decide{Verdict{Code: Jump, Chain: to}}}}

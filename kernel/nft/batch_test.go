@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/internal/netnstest"
 )
 
 var testTable = Table{IPv4, "test"}
@@ -34,7 +36,7 @@ func count(t testing.TB, c *Conn, set string) int {
 
 // TestManyElements: more elements than one attribute has room for.
 func TestManyElements(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c := dial(t)
 	const n = 5_000
 	err := commit(t, c, func(b *Batch) {
@@ -55,7 +57,7 @@ func TestManyElements(t *testing.T) {
 // TestRefusedElement: the error names the element in the middle of a message, and
 // nothing of the batch was taken.
 func TestRefusedElement(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c := dial(t)
 	if err := commit(t, c, func(b *Batch) { b.AddTable(0); b.AddSet(ports("p"), 0) }); err != nil {
 		t.Fatal(err)
@@ -89,7 +91,7 @@ func TestRefusedElement(t *testing.T) {
 // TestRefusedObjects: a chain that is led to, a set that is looked into, and a
 // rule that looks into nothing.
 func TestRefusedObjects(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c := dial(t)
 	look := Rule{Chain: "a", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{Set: "p", Sreg: Reg}, Decide{Verdict{Jump, "b"}}}}
 	err := commit(t, c, func(b *Batch) {
@@ -128,7 +130,7 @@ func TestRefusedObjects(t *testing.T) {
 
 // TestCheck: a check takes nothing and finds the same errors.
 func TestCheck(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c := dial(t)
 	before, err := c.Generation()
 	if err != nil {
@@ -160,7 +162,7 @@ func TestCheck(t *testing.T) {
 func TestReadBack(t *testing.T) {
 	for _, f := range []Family{IPv4, IPv6} {
 		t.Run(f.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			c := dial(t)
 			table := Table{f, "test"}
 			b := NewBatch(table)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"portolan/internal/netnstest"
 	"portolan/kernel/netlink"
 )
 
@@ -116,7 +117,7 @@ func TestNetlinkFaults(t *testing.T) {
 // TestMoreErrorsThanRoom: a kernel that has more to say than the socket holds leaves
 // an error, and nothing that the next answer is taken for.
 func TestMoreErrorsThanRoom(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +162,7 @@ func TestMoreErrorsThanRoom(t *testing.T) {
 // TestDumpWhileOthersWrite: a dump during which others change their tables comes to an
 // end, and says what is there of ours.
 func TestDumpWhileOthersWrite(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	c, other := dial(t), dial(t)
 	const elements = 20_000
 	err := commit(t, c, func(b *Batch) {

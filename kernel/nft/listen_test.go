@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/internal/netnstest"
 )
 
 // heard tells whether a notification waits.
@@ -28,7 +30,7 @@ func heard(t *testing.T, l *Listener) bool {
 // TestListen: what others change is heard, what we change is not, and neither is
 // another table.
 func TestListen(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	ours, theirs := dial(t), dial(t)
 	l, err := ours.Listen()
 	if err != nil {
@@ -103,7 +105,7 @@ func ownName(t *testing.T) string {
 
 // TestListenCommits: every transaction is heard, our own too.
 func TestListenCommits(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	ours := dial(t)
 	l, err := ListenCommits()
 	if err != nil {

@@ -4,12 +4,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netns"
-
+	"portolan/internal/netnstest"
 	"portolan/netfilter"
 	"portolan/netfilter/live"
 	"portolan/trace"
@@ -18,26 +16,8 @@ import (
 // namespace moves the test into a fresh network namespace of its own.
 func namespace(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make a network namespace")
-	}
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := netns.New()
-	if err != nil {
-		runtime.UnlockOSThread()
-		t.Skipf("cannot make a network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock")
-	t.Cleanup(func() {
-		netns.Set(home)
-		ns.Close()
-		home.Close()
-		runtime.UnlockOSThread()
-	})
 }
 
 func sh(t *testing.T, script string) {

@@ -1,15 +1,12 @@
 package nftjson_test
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netns"
-
+	"portolan/internal/netnstest"
 	"portolan/netfilter/nftjson"
 	"portolan/netfilter/nfttext"
 )
@@ -17,28 +14,10 @@ import (
 // TestRoundTrip: nft loads each ruleset, and what it lists as text and as JSON
 // means the same as what was loaded.
 func TestRoundTrip(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make a network namespace")
-	}
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("no nft here")
 	}
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns, err := netns.New()
-	if err != nil {
-		runtime.UnlockOSThread()
-		t.Skipf("cannot make a network namespace: %v", err)
-	}
-	t.Cleanup(func() {
-		netns.Set(home)
-		ns.Close()
-		home.Close()
-		runtime.UnlockOSThread()
-	})
+	netnstest.Enter(t)
 	for _, name := range []string{"kube-proxy.script", "kube-proxy.nft", "flannel.nft", "docker.nft", "firewalld.nft", "calico.nft", "slots.nft"} {
 		nft(t, "flush", "ruleset")
 		nft(t, "-f", filepath.Join(data, name))

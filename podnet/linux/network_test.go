@@ -3,15 +3,13 @@ package linux
 import (
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/podnet"
 )
 
@@ -19,15 +17,7 @@ import (
 // external interface eth0, 172.22.7.89/20. The thread ends with it.
 func inNamespace(t testing.TB) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make a network namespace")
-	}
-	runtime.LockOSThread()
-	ns, err := netns.New()
-	if err != nil {
-		t.Skipf("make a network namespace: %v", err)
-	}
-	t.Cleanup(func() { ns.Close() })
+	netnstest.Enter(t)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

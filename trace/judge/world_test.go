@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"portolan/internal/netnstest"
 	"portolan/netfilter"
 )
 
@@ -55,23 +55,15 @@ func sh(t *testing.T, format string, a ...any) {
 // newWorld builds the namespaces; the test's goroutine stays in the node's.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make network namespaces")
-	}
 	for _, p := range []string{"ip", "bridge", "iptables-legacy-restore", "iptables-nft-restore"} {
 		if _, err := exec.LookPath(p); err != nil {
 			t.Skipf("no %s here", p)
 		}
 	}
-	runtime.LockOSThread()
-	home, err := netns.Get()
+	netnstest.Enter(t)
+	far, err := netns.Get()
 	if err != nil {
 		t.Fatal(err)
-	}
-	far, err := netns.New()
-	if err != nil {
-		runtime.UnlockOSThread()
-		t.Skipf("cannot make a network namespace: %v", err)
 	}
 	w := &world{t: t, local: -1, far: far}
 	t.Cleanup(func() {
@@ -81,11 +73,8 @@ func newWorld(t *testing.T) *world {
 			}
 		}
 		unix.Close(w.local)
-		netns.Set(home)
 		far.Close()
 		w.node.Close()
-		home.Close()
-		runtime.UnlockOSThread()
 	})
 	sh(t, "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > $f; done 2>/dev/null || true")
 	if w.node, err = netns.New(); err != nil {

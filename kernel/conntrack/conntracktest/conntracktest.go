@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"portolan/internal/netnstest"
 	"portolan/kernel/conntrack"
 )
 
@@ -22,13 +21,7 @@ import (
 // table there. The thread ends with the test.
 func InNamespace(t testing.TB) *conntrack.Table {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace and connections in it need root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	table, err := conntrack.Open()
 	if err != nil {
 		t.Fatal(err)

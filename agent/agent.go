@@ -39,8 +39,8 @@ type Options struct {
 	// FullPeriod is the longest time between two full looks at the kernel.
 	FullPeriod time.Duration
 	// RetryMin is the pause after a first failure; it doubles up to RetryMax.
-	// Services that the kernel refused are tried again after RetryMax, which
-	// doubles up to FullPeriod.
+	// Services that the kernel refused are tried again after a second, then after
+	// RetryMax, which doubles up to FullPeriod.
 	RetryMin, RetryMax time.Duration
 
 	Log    *slog.Logger

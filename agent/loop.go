@@ -34,7 +34,7 @@ type loop struct {
 	noticed    bool                   // others did something since the last full look
 	notice     dataplane.Notice       // what they did, as far as that is known
 	failures   int                    // writes in a row that failed
-	refusals   int                    // full looks in a row with Services that the kernel refused
+	refusals   int                    // writes since the kernel refused Services, the first and full looks
 	troubles   map[trouble]string     // that were told, with their texts
 	journal    *Journal
 }
@@ -170,9 +170,13 @@ func (l *loop) step(ctx context.Context, notices <-chan dataplane.Notice) {
 	}
 }
 
+// refusedPause is after what time Services that the kernel refused are tried again for
+// the first time: others may have removed what they lean on.
+const refusedPause = time.Second
+
 // plan decides what the next step has to do and when it is due at the latest.
 // Only a failed write asks for a full look at once; Services that the kernel
-// refused are tried again with one now and then, ever more rarely.
+// refused are tried again with one, soon and then ever more rarely.
 func (l *loop) plan(r Result) {
 	l.full = r.Err != nil
 	if l.full {
@@ -181,10 +185,11 @@ func (l *loop) plan(r Result) {
 	}
 	l.failures = 0
 	now := time.Now()
+	refused := len(r.Report.Rejected) > 0
 	if !r.Full {
-		if len(r.Report.Rejected) > 0 && l.refusals == 0 {
+		if refused && l.refusals == 0 {
 			l.refusals = 1
-			if soon := now.Add(l.options.RetryMax); soon.Before(l.nextFull) {
+			if soon := now.Add(refusedPause); soon.Before(l.nextFull) {
 				l.nextFull = soon
 			}
 		}
@@ -193,13 +198,16 @@ func (l *loop) plan(r Result) {
 	if l.rest = now.Add(l.kernel.look); r.Report.Damage.None() {
 		l.rest = now.Add(9 * l.kernel.look)
 	}
-	pause := l.options.FullPeriod
-	if len(r.Report.Rejected) > 0 {
-		l.refusals++
-		pause = backoff(l.options.RetryMax, l.options.FullPeriod, l.refusals)
-	} else {
+	if !refused {
 		l.refusals = 0
+		l.nextFull = now.Add(l.options.FullPeriod)
+		return
 	}
+	pause := refusedPause
+	if l.refusals > 0 {
+		pause = backoff(l.options.RetryMax, l.options.FullPeriod, l.refusals)
+	}
+	l.refusals++
 	l.nextFull = now.Add(pause)
 }
 

@@ -59,7 +59,7 @@ type Reconciler struct {
 	wake    chan struct{}
 
 	mu      sync.Mutex
-	written []Written // in turn, until it is taken up
+	written []noted // in turn, until it is taken up
 
 	index *Index
 	known *service.Snapshot // what index knows; nil before anything was written
@@ -88,6 +88,12 @@ func New(o Options) *Reconciler {
 // mostWritten bounds how much waits to be taken up. Snapshots share what is the same.
 const mostWritten = 1024
 
+// noted is what was written, and when.
+type noted struct {
+	Written
+	at time.Time
+}
+
 // Written takes up what was written. It never blocks. All that was waits in turn, since
 // a Service that has come and gone again may have flows; only of very much is the last
 // passed over for the newer.
@@ -95,23 +101,45 @@ func (r *Reconciler) Written(w Written) {
 	r.mu.Lock()
 	if n := len(r.written); n == mostWritten {
 		w.Repaired = w.Repaired || r.written[n-1].Repaired
-		r.written[n-1] = w
+		r.written[n-1] = noted{w, time.Now()}
 	} else {
-		r.written = append(r.written, w)
+		r.written = append(r.written, noted{w, time.Now()})
 	}
 	r.mu.Unlock()
+	r.wakeUp()
+}
+
+func (r *Reconciler) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // awake already
 	}
 }
 
-func (r *Reconciler) take() []Written {
+// take gives what was written longer than underWay ago.
+func (r *Reconciler) take() (list []Written) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := r.written
-	r.written = nil
+	for len(r.written) > 0 && time.Since(r.written[0].at) >= underWay {
+		list = append(list, r.written[0].Written)
+		r.written = r.written[1:]
+	}
+	if len(r.written) == 0 {
+		r.written = nil
+	} else {
+		r.wakeUp()
+	}
 	return list
+}
+
+// rest is how long the first that was written has to wait yet.
+func (r *Reconciler) rest() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.written) == 0 {
+		return 0
+	}
+	return time.Until(r.written[0].at.Add(underWay))
 }
 
 // Run works until ctx ends. It looks at all flows at first, after a failure, and
@@ -130,7 +158,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			case <-r.wake:
 			}
 		}
-		if !sleep(ctx, underWay) {
+		if !sleep(ctx, r.rest()) {
 			return
 		}
 		pass, looked := r.pass(ctx, r.take(), full)
@@ -151,7 +179,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
+	if d <= 0 {
 		return ctx.Err() == nil
 	}
 	timer := time.NewTimer(d)

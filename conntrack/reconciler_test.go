@@ -114,6 +114,29 @@ func TestCameAndWent(t *testing.T) {
 	})
 }
 
+// TestEachIsUnderWay: what is written shortly before a pass is left to the next: a
+// packet that still met the rules of before may be under way.
+func TestEachIsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		first := snapshotOf(dns(), empty())
+		b.Written(Written{Snapshot: first})
+		b.settle(time.Second)
+		b.table.flows = []conntrack.Flow{flow(t, "udp 10.96.0.10:53 10.244.1.1:53")}
+		second := first.With(first.Node, nil, []service.Name{empty().Name})
+		b.Written(Written{Snapshot: second})
+		b.settle(underWay - time.Millisecond)
+		b.Written(Written{Snapshot: second.With(second.Node, nil, []service.Name{dns().Name})})
+		b.settle(underWay - time.Millisecond)
+		if len(b.table.flows) != 1 {
+			t.Errorf("removed too early, after %+v", b.passes)
+		}
+		b.settle(2 * time.Millisecond)
+		if len(b.table.flows) != 0 {
+			t.Errorf("left %v after %+v", b.table.flows, b.passes)
+		}
+	})
+}
+
 // TestFullAtStartThenWhatChanged: the first pass looks at everything; later ones at
 // what changed, if anything that matters did.
 func TestFullAtStartThenWhatChanged(t *testing.T) {

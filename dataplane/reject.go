@@ -51,13 +51,11 @@ func (s *Sync) blame(refusal *Refusal) (owner string, ok bool) {
 	return "", true
 }
 
-// acquit tries those again that were blamed before the last one: a message can
-// name the wrong line, and then they are not at fault.
+// acquit tries those again that were blamed, one by one: a message can name the wrong
+// line, and the kernel refuses what leans on something that others removed meanwhile,
+// which is back by now.
 func (s *Sync) acquit(ctx context.Context, blamed []string, r *Report) error {
-	if len(blamed) < 2 {
-		return nil
-	}
-	for _, owner := range blamed[:len(blamed)-1] {
+	for _, owner := range blamed {
 		if err := s.release(ctx, []string{owner}, r); err != nil {
 			return err
 		}

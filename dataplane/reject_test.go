@@ -82,6 +82,37 @@ func refuseBad(p Plan, hint string) error {
 	return nil
 }
 
+// Who is refused only because others have just removed what its lines lean on is not at
+// fault: with that put back it is written too, by the same Apply.
+func TestRefusedForWhatOthersRemoved(t *testing.T) {
+	fake := &Fake{}
+	fake.Refuse = func(p Plan) error {
+		here := fake.Content()
+		for _, c := range p.Changes {
+			if c.Container == "nat/MARK" {
+				here["nat/MARK"] = []string{"mark"}
+			}
+		}
+		for _, c := range p.Changes {
+			for _, o := range c.Lines {
+				if o.Body == "jump" && here["nat/MARK"] == nil {
+					return &Refusal{Key: o.Key, Err: errors.New("no chain MARK")}
+				}
+			}
+		}
+		return nil
+	}
+	s := NewSync(fake)
+	s.Set(owner("", 0), []Object{obj("nat/MARK", 0, "", "mark")})
+	s.Set(owner("ns/a", 1), []Object{obj("nat/A", 0, "", "jump")})
+	mustSync(t, s)
+	fake.Disturb("nat/MARK", nil)
+	s.Set(owner("ns/b", 1), []Object{obj("nat/B", 0, "", "jump")})
+	if r := mustSync(t, s); len(r.Rejected) != 0 || fake.Content()["nat/B"] == nil || fake.Content()["nat/MARK"] == nil {
+		t.Fatalf("kernel holds %v, rejected %v", fake.Content(), r.Rejected)
+	}
+}
+
 // A held owner keeps in the kernel what it had.
 func TestRejectedChangeKeepsTheLastGoodVersion(t *testing.T) {
 	fake := &Fake{Refuse: func(p Plan) error { return refuseBad(p, "right") }}

@@ -125,6 +125,14 @@ func (c *cluster) host(name string) *lab.Host {
 	return nil
 }
 
+// pods are those of the scenario.
+func (c *cluster) pods() (list []*lab.Pod) {
+	for _, spec := range c.scenario.topology.Pods {
+		list = append(list, c.Pod(spec.Name))
+	}
+	return list
+}
+
 // try makes one call and counts it.
 func (c *cluster) try(from *lab.Host, call lab.Call) lab.Outcome {
 	c.tries++

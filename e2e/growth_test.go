@@ -136,7 +136,7 @@ func (c *changer) callAll(want string, probes ...*probe) func() error {
 	ended := make(chan struct{})
 	var calling sync.WaitGroup
 	for _, p := range probes {
-		p.host, p.ports = c.host(p.from), &c.ports
+		p.host, p.ports, p.pods = c.host(p.from), &c.ports, c.pods()
 		p.new, _ = outcomes(want)
 		p.inForce()
 		calling.Go(func() { p.run(ended) })

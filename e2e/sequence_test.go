@@ -67,7 +67,7 @@ func newChanger(t *testing.T, b portolan, s scenario) *changer {
 // run plays a sequence, and then takes its Services away.
 func (c *changer) run(s sequence) error {
 	for i, p := range s.probes {
-		p.host, p.ports = c.host(p.from), &c.ports
+		p.host, p.ports, p.pods = c.host(p.from), &c.ports, c.pods()
 		p.new, p.sticky = outcomes(s.before[i])
 		p.inForce()
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,13 +62,14 @@ func (o Outcome) String() string {
 }
 
 // Call is one try: Proto is "tcp", "udp" or "sctp", From and Port are the source (of the zero
-// Addr and of port 0 the kernel chooses one).
+// Addr and of port 0 the kernel chooses one). Line is what a datagram says; see Pod.Heard.
 type Call struct {
 	Proto   string
 	From    netip.Addr
 	Port    uint16
 	To      netip.AddrPort
 	Timeout time.Duration
+	Line    string
 }
 
 // Dial makes a try with the source that the kernel chooses.
@@ -84,8 +86,11 @@ func (h *Host) Try(call Call) Outcome {
 		return OutcomeOf(err)
 	}
 	defer conn.Close()
-	return conn.say(ctx, "?")
+	return conn.say(ctx, cmp.Or(call.Line, question))
 }
+
+// question is what is said when there is nothing to say.
+const question = "?"
 
 // Conn is an open conversation with a pod.
 type Conn struct {
@@ -153,7 +158,7 @@ func (h *Host) dialContext(ctx context.Context, dialer net.Dialer, network, addr
 
 // Ask says a line and hears the pod's. The first Ask of a TCP connection only
 // listens: pods greet.
-func (c *Conn) Ask(timeout time.Duration) Outcome { return c.Say("?", timeout) }
+func (c *Conn) Ask(timeout time.Duration) Outcome { return c.Say(question, timeout) }
 
 // Say is Ask with a line of one's own.
 func (c *Conn) Say(line string, timeout time.Duration) Outcome {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 )
 
@@ -24,6 +25,7 @@ type Pod struct {
 	sockets   []net.PacketConn
 	conns     map[net.Conn]struct{}
 	idle      *sync.Cond // conns became empty
+	heard     map[string]bool
 	ended     bool
 }
 
@@ -46,7 +48,7 @@ func (l *Lab) AddPod(spec PodSpec) (*Pod, error) {
 		return nil, err
 	}
 	l.podsMade++
-	p := &Pod{Host: host, Node: node, Ports: spec.Ports, port: fmt.Sprintf("veth%d", l.podsMade), conns: map[net.Conn]struct{}{}}
+	p := &Pod{Host: host, Node: node, Ports: spec.Ports, port: fmt.Sprintf("veth%d", l.podsMade), conns: map[net.Conn]struct{}{}, heard: map[string]bool{}}
 	p.idle = sync.NewCond(&p.mu)
 	if err := p.start(); err != nil {
 		p.shut()
@@ -175,15 +177,28 @@ func (p *Pod) talk(conn net.Conn) {
 func (p *Pod) echo(socket net.PacketConn) {
 	buffer := make([]byte, 2048)
 	for {
-		_, peer, err := socket.ReadFrom(buffer)
+		n, peer, err := socket.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			continue // an ICMP error for an earlier answer
 		}
+		if line := strings.TrimSuffix(string(buffer[:n]), "\n"); line != question {
+			p.mu.Lock()
+			p.heard[line] = true
+			p.mu.Unlock()
+		}
 		socket.WriteTo(p.greeting(peer), peer)
 	}
+}
+
+// Heard tells whether a datagram with the Line of a Call has come, whatever became of
+// the answer.
+func (p *Pod) Heard(line string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heard[line]
 }
 
 func (p *Pod) greeting(peer net.Addr) []byte {

@@ -168,18 +168,14 @@ func TestAffinityOfAService(t *testing.T) {
 }
 
 // leaves polls until somebody is answered by another pod, and returns it.
-func (c *cluster) leaves(from *lab.Host, to netip.AddrPort, pod string) (string, error) {
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
+func (c *cluster) leaves(from *lab.Host, to netip.AddrPort, pod string) (other string, err error) {
+	err = eventually(func() error {
 		o := c.try(from, lab.Call{Proto: "tcp", To: to, Timeout: silence})
-		if o.Verdict == lab.Answered && o.Pod != pod {
-			return o.Pod, nil
+		if o.Verdict != lab.Answered || o.Pod == pod {
+			return fmt.Errorf("%v is still: %v", to, o)
 		}
-		if time.Now().After(deadline) {
-			return "", fmt.Errorf("%v is still: %v", to, o)
-		}
-		<-pause.C
-	}
+		other = o.Pod
+		return nil
+	})
+	return other, err
 }

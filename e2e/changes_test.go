@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"portolan/lab"
 )
@@ -113,27 +112,20 @@ func (c *cluster) settles(address, want string) error {
 }
 
 func (c *cluster) settlesFrom(from, address, want string) error {
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
 	to := netip.MustParseAddrPort(address)
-	for right := 0; right < 3; {
-		o := c.try(c.host(from), lab.Call{Proto: "tcp", To: to, Timeout: silence})
-		got := o.Verdict.String()
-		if o.Verdict == lab.Answered {
-			got += " " + o.Pod
+	return eventually(func() error {
+		for range 3 {
+			o := c.try(c.host(from), lab.Call{Proto: "tcp", To: to, Timeout: silence})
+			got := o.Verdict.String()
+			if o.Verdict == lab.Answered {
+				got += " " + o.Pod
+			}
+			if got != want {
+				return fmt.Errorf("%s to %s: %v, want %s", from, address, o, want)
+			}
 		}
-		if got == want {
-			right++
-			continue
-		}
-		right = 0
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s to %s: %v, want %s", from, address, o, want)
-		}
-		<-pause.C
-	}
-	return nil
+		return nil
+	})
 }
 
 const extraService = `apiVersion: v1

@@ -167,17 +167,11 @@ func childrenOf(pid int) []int {
 
 // gone waits until a process is no more, or is only waited for by its parent.
 func gone(pid int) bool {
-	deadline := time.Now().Add(5 * time.Second)
-	pause := time.NewTicker(10 * time.Millisecond)
-	defer pause.Stop()
-	for {
+	return eventually(func() error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return true
+			return nil
 		}
-		if time.Now().After(deadline) {
-			return false
-		}
-		<-pause.C
-	}
+		return fmt.Errorf("process %d is still there", pid)
+	}) == nil
 }

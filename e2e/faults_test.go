@@ -38,15 +38,12 @@ func (c *cluster) change(number int, pod string) string {
 
 // says waits until the proxy of a node has said something.
 func (c *cluster) says(node, text string) error {
-	deadline := time.Now().Add(readyWithin)
-	for pause := time.Tick(every); ; <-pause {
-		if strings.Contains(c.logs[node].tail(10_000), text) {
-			return nil
-		}
-		if time.Now().After(deadline) {
+	return eventually(func() error {
+		if !strings.Contains(c.logs[node].tail(10_000), text) {
 			return fmt.Errorf("the proxy of %s does not say %q", node, text)
 		}
-	}
+		return nil
+	})
 }
 
 // unhurt ends a fault: nothing failed, and the rules are what is wanted.
@@ -203,13 +200,8 @@ restore "$@" <"$input"
 `
 
 func awaitFile(name string) error {
-	deadline := time.Now().Add(readyWithin)
-	for pause := time.Tick(every); ; <-pause {
-		if _, err := os.Stat(name); err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s does not come", name)
-		}
-	}
+	return eventually(func() error {
+		_, err := os.Stat(name)
+		return err
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"portolan/lab"
 )
@@ -147,16 +146,12 @@ func TestAddressesAndLinks(t *testing.T) {
 // served waits until somebody answers the client at an address.
 func (c *cluster) served(address string) error {
 	to := netip.MustParseAddrPort(address)
-	deadline := time.Now().Add(readyWithin)
-	for pause := time.Tick(every); ; <-pause {
-		o := c.try(c.Client, lab.Call{Proto: "tcp", To: to, Timeout: silence})
-		if o.Verdict == lab.Answered {
-			return nil
-		}
-		if time.Now().After(deadline) {
+	return eventually(func() error {
+		if o := c.try(c.Client, lab.Call{Proto: "tcp", To: to, Timeout: silence}); o.Verdict != lab.Answered {
 			return fmt.Errorf("client to %s: %v", address, o)
 		}
-	}
+		return nil
+	})
 }
 
 // TestMemoryLimit: in a control group with little memory, the proxy keeps to it

@@ -403,17 +403,13 @@ func TestPodNetworkRepair(t *testing.T) {
 // until runs a command in node1 until its output is as wanted.
 func (p *podNet) until(command string, done func(string) bool) {
 	p.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		out := p.run("node1", strings.Fields(command)...)
-		if done(out) {
-			return
+	err := eventually(func() error {
+		if out := p.run("node1", strings.Fields(command)...); !done(out) {
+			return fmt.Errorf("%s stays:\n%s", command, out)
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s stays:\n%s", command, out)
-		}
-		<-pause.C
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -118,37 +119,33 @@ func (c *cluster) repairsTold(n *lab.Node) int {
 // tells waits until the proxy of a node has said more often than before that it put
 // something back; one for which there was nothing to do says nothing.
 func (c *cluster) tells(n *lab.Node, before int, harmed bool) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for pause := time.Tick(every); ; <-pause {
-		switch now := c.repairsTold(n); {
-		case !harmed && now > before:
-			return fmt.Errorf("%d repairs of nothing", now-before)
-		case !harmed || now > before:
-			return nil
-		case time.Now().After(deadline):
-			return fmt.Errorf("nothing was said of the repair")
+	if !harmed {
+		if more := c.repairsTold(n) - before; more > 0 {
+			return fmt.Errorf("%d repairs of nothing", more)
 		}
+		return nil
 	}
+	return eventually(func() error {
+		if c.repairsTold(n) == before {
+			return errors.New("nothing was said of the repair")
+		}
+		return nil
+	})
 }
 
 // returnsTo waits until the rules of a node are those again, and tells how long that
 // took.
-func (c *cluster) returnsTo(t *testing.T, n *lab.Node, whole string) (time.Duration, error) {
+func (c *cluster) returnsTo(t *testing.T, n *lab.Node, whole string) (took time.Duration, err error) {
 	t.Helper()
 	start := time.Now()
-	pause := time.NewTicker(10 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		now := time.Since(start) // the listing itself takes its time
-		is := c.state(t, n)
-		if is == whole {
-			return now, nil
+	err = eventually(func() error {
+		took = time.Since(start) // the listing itself takes its time
+		if is := c.state(t, n); is != whole {
+			return fmt.Errorf("still after %v:\n%s\nwant\n%s", took, is, whole)
 		}
-		if now > 20*time.Second {
-			return 0, fmt.Errorf("still after %v:\n%s\nwant\n%s", now, is, whole)
-		}
-		<-pause.C
-	}
+		return nil
+	})
+	return took, err
 }
 
 // state lists the rules of a node, so that two states with the same meaning look the
@@ -229,7 +226,8 @@ type callers struct {
 	over  sync.WaitGroup
 }
 
-// every is the pause between two calls of one caller.
+// every is the pause between two calls of one caller, and the least between two
+// questions of eventually.
 const every = 5 * time.Millisecond
 
 // callers starts one caller a route, who waits so long for an answer.
@@ -277,21 +275,18 @@ func (s *callers) note(i int, began time.Time, o lab.Outcome) {
 
 // calm waits until every caller was answered ten times in a row.
 func (s *callers) calm() error {
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(every)
-	defer pause.Stop()
-	for {
+	err := eventually(func() error {
 		s.mu.Lock()
-		least := slices.Min(s.good)
-		s.mu.Unlock()
-		if least >= 10 {
-			return nil
+		defer s.mu.Unlock()
+		if slices.Min(s.good) < 10 {
+			return errors.New("a caller is still not answered")
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("a caller is still not answered: %s", s.report())
-		}
-		<-pause.C
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, s.report())
 	}
+	return nil
 }
 
 // report says what failed since the last report, and for how long at most.

@@ -191,16 +191,13 @@ func (s *storm) settle() error {
 
 // inForceOn waits until the rules of a node are what is wanted.
 func (c *cluster) inForceOn(n *lab.Node) error {
-	deadline := time.Now().Add(20 * time.Second)
-	for pause := time.Tick(50 * time.Millisecond); ; <-pause {
+	return eventually(func() error {
 		difference, err := c.difference(n) // an error when the proxy removes what is being listed
-		if err == nil && difference == "" {
-			return nil
-		}
-		if time.Now().After(deadline) {
+		if err != nil || difference != "" {
 			return fmt.Errorf("the rules of %s are not what is wanted (%v):\n%s", n.Name, err, difference)
 		}
-	}
+		return nil
+	})
 }
 
 // difference is what differs between the manifests and the rules of a node.

@@ -1,11 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"portolan/lab"
 )
@@ -102,21 +102,17 @@ func TestTakeOverOfTables(t *testing.T) {
 // tablesBecome waits until a node has these tables, sorted.
 func tablesBecome(t *testing.T, n *lab.Node, want string) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
+	err := eventually(func() error {
 		out, err := n.Command(t.Context(), lab.HostVariant, "nft", "list", "tables").CombinedOutput()
 		if err != nil {
-			t.Fatalf("nft list tables in %s: %v: %s", n.Name, err, out)
+			return fmt.Errorf("nft list tables in %s: %v: %s", n.Name, err, out)
 		}
-		got := strings.Join(slices.Sorted(strings.Lines(string(out))), "")
-		if got == want {
-			return
+		if got := strings.Join(slices.Sorted(strings.Lines(string(out))), ""); got != want {
+			return fmt.Errorf("tables of %s:\n%s\nwant:\n%s", n.Name, got, want)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("tables of %s:\n%s\nwant:\n%s", n.Name, got, want)
-		}
-		<-pause.C
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -48,10 +48,13 @@ func (c *cluster) begunTooEarly(t *testing.T) {
 	go func() {
 		answered <- c.Client.Dial("tcp", netip.MustParseAddrPort(tcpVIP+":80"), 30*time.Second)
 	}()
-	for deadline := time.Now().Add(patience); len(c.entriesTo(t, tcpVIP)) == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the connection that begins too early is not tracked")
+	if err := eventually(func() error {
+		if len(c.entriesTo(t, tcpVIP)) == 0 {
+			return errors.New("the connection that begins too early is not tracked")
 		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	c.apply(map[string][]byte{"services.yaml": tcpService(tcpVIP, "a", "")})
 	c.tries++

@@ -13,8 +13,8 @@ import (
 )
 
 // connect measures connections of the client, one after the other: to a pod behind
-// a node without rules, to one behind the node that is measured, and to the first,
-// the last and the biggest Service. Targets take turns of a hundred connections:
+// a node without rules, to one behind a node with a single rule, to one behind the
+// node that is measured, and to the first, the last and the biggest Service. Targets take turns of a hundred connections:
 // what the machine does besides meets them all.
 func (m *measurement) connect(ctx context.Context) error {
 	if m.connects == 0 {
@@ -68,7 +68,7 @@ func (m *measurement) connectTargets() map[figures.Target]netip.AddrPort {
 	}
 	pod := netip.MustParseAddr(first.slices[0].Endpoints[0].Addresses[0]) // we made it
 	return map[figures.Target]netip.AddrPort{
-		figures.Bare: m.bare, figures.Pod: netip.AddrPortFrom(pod, openPort),
+		figures.Bare: m.bare, figures.Tracked: m.tracked, figures.Pod: netip.AddrPortFrom(pod, openPort),
 		figures.First: frontend(*first), figures.Last: frontend(*last), figures.Biggest: frontend(*biggest),
 	}
 }

@@ -31,6 +31,7 @@ type world struct {
 	items   []item
 	target  int            // of items, see changed
 	bare    netip.AddrPort // a pod behind a node without rules
+	tracked netip.AddrPort // a pod behind a node with one rule, which is not about it
 	dir     string
 	used    int // nodes that had a run
 }
@@ -48,7 +49,7 @@ func newWorld(ctx context.Context, programs string, of figures.Workload, runs in
 
 func (w *world) build(ctx context.Context, programs string, of figures.Workload, runs int) error {
 	t := lab.Topology{Client: lab.ClientAddrs}
-	for i := 1; i <= runs+1; i++ {
+	for i := 1; i <= runs+2; i++ {
 		t.Nodes = append(t.Nodes, lab.NumberedNode(i))
 	}
 	t.Nodes = append(t.Nodes, lab.NodeSpec{Name: "control", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("2001:db8::5")}})
@@ -59,11 +60,15 @@ func (w *world) build(ctx context.Context, programs string, of figures.Workload,
 	if err := manyPorts(w.lab.Client); err != nil {
 		return err
 	}
-	pod, err := w.lab.AddPod(lab.NumberedPod("bare", runs+1, 1, openPort))
-	if err != nil {
+	if w.bare, err = w.plainPod("bare", runs+1); err != nil {
 		return err
 	}
-	w.bare = netip.AddrPortFrom(pod.Addr(endpoints), openPort)
+	if w.tracked, err = w.plainPod("tracked", runs+2); err != nil {
+		return err
+	}
+	if err := runIn(ctx, &w.lab.Node(fmt.Sprintf("node%d", runs+2)).Host, "nft", oneRule); err != nil {
+		return err
+	}
 	if w.dir, err = os.MkdirTemp("", "portolan-bench-"); err != nil {
 		return fmt.Errorf("bench: working folder: %w", err)
 	}
@@ -74,6 +79,21 @@ func (w *world) build(ctx context.Context, programs string, of figures.Workload,
 		Args:     []string{"--service-node-port-range=20000-32767"}, // a fifth of 10,000 Services, and health checks
 	}
 	return w.fill(ctx, programs, of)
+}
+
+// oneRule is the least that makes a node track connections and ready to translate them;
+// nobody calls the address.
+const oneRule = `table ip one {
+	chain prerouting { type nat hook prerouting priority dstnat; ip daddr 192.0.2.255 dnat to 192.0.2.254; }
+}`
+
+// plainPod adds a pod behind a node that no product is measured on.
+func (w *world) plainPod(name string, node int) (netip.AddrPort, error) {
+	pod, err := w.lab.AddPod(lab.NumberedPod(name, node, 1, openPort))
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(pod.Addr(endpoints), openPort), nil
 }
 
 func (w *world) close() error {
@@ -224,8 +244,12 @@ func manyPorts(h *lab.Host) error {
 }
 
 func ip(ctx context.Context, h *lab.Host, args ...string) error {
-	if out, err := h.Command(ctx, lab.HostVariant, "ip", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("bench: ip %v in %s: %w: %s", args, h.Name, err, out)
+	return runIn(ctx, h, "ip", args...)
+}
+
+func runIn(ctx context.Context, h *lab.Host, name string, args ...string) error {
+	if out, err := h.Command(ctx, lab.HostVariant, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("bench: %s %v in %s: %w: %s", name, args, h.Name, err, out)
 	}
 	return nil
 }

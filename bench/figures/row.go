@@ -41,6 +41,7 @@ type Target string
 
 const (
 	Bare    Target = "bare"    // a pod behind a node without rules: what the others are held against
+	Tracked Target = "tracked" // a pod behind a node with one rule that translates, and not this
 	Pod     Target = "pod"     // a pod behind the node that is measured
 	First   Target = "first"   // the first Service
 	Last    Target = "last"    // the last Service
@@ -48,11 +49,11 @@ const (
 )
 
 // Targets are all of them, Bare first.
-var Targets = []Target{Bare, Pod, First, Last, Biggest}
+var Targets = []Target{Bare, Tracked, Pod, First, Last, Biggest}
 
 func (t Target) title() string {
 	return map[Target]string{
-		Bare: "a pod behind a bare node", Pod: "a pod", First: "the first Service",
+		Bare: "a pod behind a bare node", Tracked: "a pod behind a node with one rule", Pod: "a pod", First: "the first Service",
 		Last: "the last Service", Biggest: "the Service with most endpoints",
 	}[t]
 }

@@ -43,7 +43,7 @@ func servePanic(t *testing.T) {
 		_, err := http.Get("http://" + address + path)
 		return err
 	}
-	for get("/") != nil { // until it listens
+	for get("/") != nil { // until it listens, of which it says nothing
 		time.Sleep(time.Millisecond)
 	}
 	if get("/hang-up") == nil {

@@ -275,12 +275,12 @@ func TestOrdinaryUser(t *testing.T) {
 
 // eventually polls until ok; an error tells that it never was.
 func eventually(ok func() bool) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(2 * patience)
 	pause := time.NewTicker(5 * time.Millisecond)
 	defer pause.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			return errors.New("not within 5 s")
+			return fmt.Errorf("not within %v", 2*patience)
 		}
 		<-pause.C
 	}

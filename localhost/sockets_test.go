@@ -85,6 +85,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// await asks until something is so.
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for start := time.Now(); !so(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatalf("not after %v: %s", patience, what)
+		}
+	}
+}
+
 // echo answers TCP: its name, then what it hears, then its name again once the
 // caller has said all.
 func echo(t *testing.T, at netip.AddrPort, name string) net.Listener {
@@ -288,12 +298,7 @@ func TestUDP(t *testing.T) {
 		for range 8 { // each ends the one of longest ago
 			call(t, "udp", p.udp).asks("n", "bn")
 		}
-		for start := time.Now(); clients() > 2; {
-			if time.Since(start) > patience {
-				t.Fatalf("%d sessions", clients())
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await(t, "no session more than two", func() bool { return clients() <= 2 })
 		one.asks("again", "bagain")
 
 		port.close()
@@ -318,17 +323,9 @@ func TestTaken(t *testing.T) {
 		}()
 		s.Publish((&service.Snapshot{}).With(node(), []*service.Service{nodePort("a", 30080, nil, p.a.String())}, nil))
 		family := service.FamilyOf(p.a.Addr())
-		for start := time.Now(); s.State(family).Refused == 0; time.Sleep(time.Millisecond) {
-			if time.Since(start) > patience {
-				t.Fatal("a port that is taken is not refused")
-			}
-		}
+		await(t, "a port that is taken is refused", func() bool { return s.State(family).Refused > 0 })
 		must(t, taken.Close())
-		for start := time.Now(); s.State(family).Listeners == 0; time.Sleep(time.Millisecond) {
-			if time.Since(start) > patience {
-				t.Fatalf("never opened: %v", s.Refused())
-			}
-		}
+		await(t, "it is opened", func() bool { return s.State(family).Listeners > 0 })
 		call(t, "tcp", p.tcp).hears("a")
 		stop()
 		<-done

@@ -121,7 +121,7 @@ func (w *world) lookUp(a netip.Addr) (mac net.HardwareAddr, err error) {
 	if err := w.stations[judged].send(p); err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
 	for mac == nil {

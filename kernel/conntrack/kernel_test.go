@@ -157,7 +157,7 @@ func TestListen(t *testing.T) {
 		flows = append(flows, conntracktest.Flow(UDP, uint16(2000+i), "10.96.0.10:53", "10.244.0.5:53"))
 	}
 	conntracktest.Create(t, flows...)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	heard := 0
 	err = l.Hear(ctx, func(f Flow, err error) {

@@ -103,7 +103,7 @@ func TestOldServer(t *testing.T) {
 			}
 		})
 	}()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for last := ""; last != "10.244.1.3"; {
 		select {
 		case last = <-snapshots:

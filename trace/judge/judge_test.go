@@ -182,7 +182,7 @@ func (j *judge) shoot(t *testing.T, tr *trace.Tracer, p *plan, s shot, before ma
 		return before
 	}
 	var got observed
-	deadline := time.Now().Add(2 * time.Second)
+	deadline := time.Now().Add(10 * time.Second)
 	var why string
 	for {
 		after := j.counters(t)

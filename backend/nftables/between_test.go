@@ -208,6 +208,36 @@ func TestWhatWaitsIsAsWanted(t *testing.T) {
 	}
 }
 
+// TestWhatWaitsWhileOthersDelete: what was to come later, and has come with the repair of
+// what others deleted, goes with its Service.
+func TestWhatWaitsWhileOthersDelete(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.family.String(), func(t *testing.T) {
+			inNamespace(t)
+			b := live(t, f.family)
+			sync := dataplane.NewSync(b)
+			program(t, b, sync, f.node(), f.web(1, 1))
+			apply(t, sync)
+			program(t, b, sync, f.node(), f.web(2, 1))
+			apply(t, sync) // its address is still to come
+			load(t, "flush ruleset")
+			if _, err := sync.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := elements(t, b, clusterIPs); n != 2 {
+				t.Errorf("%d addresses after the repair, not 2", n)
+			}
+			sync.Remove(f.web(2, 1).Name.String())
+			apply(t, sync)
+			settle(t, b)
+			if n := elements(t, b, clusterIPs); n != 1 {
+				t.Errorf("%d addresses of one Service", n)
+			}
+			nothingToDo(t, b, f.node(), f.web(1, 1))
+		})
+	}
+}
+
 // TestWhatWaitsGoesByItself: nobody has to ask for it.
 func TestWhatWaitsGoesByItself(t *testing.T) {
 	inNamespace(t)

@@ -178,7 +178,10 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 			continue
 		}
 		if !ofFrontends {
-			delete(closing, name)
+			if closing[name] {
+				delete(closing, name)
+				o.b.late.keepOpen(name)
+			}
 			if !o.give(s.container(set), dataplane.Keyed, name, body) {
 				break
 			}

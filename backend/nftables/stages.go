@@ -191,6 +191,8 @@ func (u *update) waits(s step) bool {
 	case s.come && u.begins && !u.fresh:
 		u.late.closed[s.key.Name] = true
 		return true
+	case s.come: // others may have taken the table away while it waited
+		u.b.late.keepOpen(s.key.Name)
 	case !s.come && u.b.late.close(s.key.Name):
 		u.b.late.keepOpen(s.key.Name)
 		return true

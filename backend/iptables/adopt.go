@@ -12,10 +12,7 @@ import (
 // kube-proxy's, were written for a large cluster, without comments. A start goes
 // on from there, so that a cluster between the two thresholds is not rewritten.
 func WithoutComments(ctx context.Context, tool *iptables.Tool) (bool, error) {
-	if !tool.Loaded("nat") {
-		return false, nil
-	}
-	for line, err := range tool.Save(ctx, "nat") {
+	for line, err := range tool.SaveAll(ctx, tool.Filled("nat")...) {
 		if err != nil {
 			return false, fmt.Errorf("iptables: read the endpoint rules in force: %w", err)
 		}

@@ -14,26 +14,33 @@ import (
 // cannot; Services work without them. It writes to the tables only where no rule
 // of a proxy counts yet, to find out whether the kernel takes such rules.
 func EnsureCounters(ctx context.Context, tool *iptables.Tool) (Counters, error) {
-	taken := countsAlready(ctx, tool)
-	invalid, err1 := ensureCounter(ctx, tool, InvalidDroppedCounter, taken)
-	localhost, err2 := ensureCounter(ctx, tool, LocalhostAcceptedCounter, taken)
-	return Counters{InvalidDropped: invalid, LocalhostAccepted: localhost}, errors.Join(err1, err2)
-}
-
-// ensureCounter makes one object; taken tells that the kernel has a rule that
-// counts with another.
-func ensureCounter(ctx context.Context, tool *iptables.Tool, name string, taken bool) (bool, error) {
-	if err := iptables.EnsureCounter(name); err != nil {
-		return false, err
+	names := []string{InvalidDroppedCounter, LocalhostAcceptedCounter}
+	var errs []error
+	var made []string
+	var trials []iptables.Trial
+	for _, name := range names {
+		if err := iptables.EnsureCounter(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		made = append(made, name)
+		trials = append(trials, iptables.Trial{Table: "filter", Rule: "-m nfacct --nfacct-name " + name})
 	}
-	if taken {
-		return true, nil
+	usable := map[string]bool{}
+	if len(made) > 0 && countsAlready(ctx, tool) {
+		for _, name := range made {
+			usable[name] = true
+		}
+	} else if len(made) > 0 {
+		accepted, err := tool.Accepts(ctx, trials...)
+		errs = append(errs, err)
+		for i, name := range made {
+			if usable[name] = accepted[i]; !accepted[i] && err == nil {
+				errs = append(errs, fmt.Errorf("iptables: counter %s: the kernel does not match with it", name))
+			}
+		}
 	}
-	ok, err := tool.Accepts(ctx, "-m nfacct --nfacct-name "+name)
-	if err == nil && !ok {
-		err = fmt.Errorf("iptables: counter %s: the kernel does not match with it", name)
-	}
-	return ok, err
+	return Counters{InvalidDropped: usable[InvalidDroppedCounter], LocalhostAccepted: usable[LocalhostAcceptedCounter]}, errors.Join(errs...)
 }
 
 // countsAlready tells whether KUBE-FORWARD has the rule that counts INVALID
@@ -41,7 +48,7 @@ func ensureCounter(ctx context.Context, tool *iptables.Tool, name string, taken 
 // table that cannot be read is as good as one without.
 func countsAlready(ctx context.Context, tool *iptables.Tool) bool {
 	found := false
-	for line, err := range tool.Save(ctx, "filter") {
+	for line, err := range tool.SaveAll(ctx, tool.Filled("filter")...) {
 		if err != nil {
 			return false
 		}

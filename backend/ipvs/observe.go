@@ -229,24 +229,19 @@ func (o *observation) ours(id ipvs.ID) bool {
 
 func (o *observation) rules(ctx context.Context) error {
 	tool := o.b.options.Kernel.Tool
-	for _, name := range tables {
-		if !tool.Loaded(name) {
-			continue
+	t := observedTable{b: o.b, yield: o.yield}
+	for text, err := range tool.SaveAll(ctx, tool.Filled(tables...)...) {
+		if err != nil {
+			return err
 		}
-		t := observedTable{b: o.b, table: name, yield: o.yield}
-		for text, err := range tool.Save(ctx, name) {
-			if err != nil {
-				return err
-			}
-			if !t.line(text) {
-				return errEnough
-			}
+		if !t.line(text) {
+			return errEnough
 		}
 	}
 	return nil
 }
 
-// observedTable turns the lines of one iptables-save into objects.
+// observedTable turns the lines of one iptables-save into objects, table by table.
 type observedTable struct {
 	b     *Backend
 	table string
@@ -258,6 +253,10 @@ type observedTable struct {
 
 // line tells whether to go on.
 func (t *observedTable) line(text string) bool {
+	if table, ok := strings.CutPrefix(text, "*"); ok {
+		t.table, t.chain = table, ""
+		return true
+	}
 	if rule, ok := strings.CutPrefix(text, "-A "); ok {
 		chain, rule, _ := strings.Cut(rule, " ")
 		return t.rule(chain, rule)

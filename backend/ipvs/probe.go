@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"portolan/kernel/ipset"
+	"portolan/kernel/iptables"
 	"portolan/kernel/ipvs"
 )
 
@@ -66,10 +66,8 @@ func (b *Backend) trySets(ctx context.Context, missing func(string, error) error
 			errs = append(errs, err)
 			continue
 		}
-		if typ == ipset.HashIPPort && !b.matchesAlready(ctx) {
-			errs = append(errs,
-				b.tryRule(ctx, "rules that match with a set (module xt_set)", "-m set --match-set "+name+" dst,dst"),
-				b.tryRule(ctx, "rules that match bridged packets (module xt_physdev)", "-m physdev ! --physdev-is-in"))
+		if typ == ipset.HashIPPort && !b.matchesAlready() {
+			errs = append(errs, b.tryRules(ctx, name))
 		}
 		errs = append(errs, k.Sets.Destroy(name))
 	}
@@ -77,27 +75,27 @@ func (b *Backend) trySets(ctx context.Context, missing func(string, error) error
 }
 
 // matchesAlready tells whether rules match with our sets, as they do after a restart,
-// which then writes nothing. A table that cannot be read is as good as one without.
-func (b *Backend) matchesAlready(ctx context.Context) bool {
-	tool := b.options.Kernel.Tool
-	if !tool.Loaded("filter") {
-		return false
-	}
-	for text, err := range tool.Save(ctx, "filter") {
-		if err != nil {
-			return false
-		}
-		if strings.HasPrefix(text, "-A "+chainOf(filterIPVS)+" ") && strings.Contains(text, "--match-set "+b.name(clusterIP)+" ") {
-			return true
-		}
-	}
-	return false
+// which then writes nothing.
+func (b *Backend) matchesAlready() bool {
+	n, err := b.options.Kernel.Sets.References(b.name(clusterIP))
+	return err == nil && n > 0
 }
 
-func (b *Backend) tryRule(ctx context.Context, what, rule string) error {
-	ok, err := b.options.Kernel.Tool.Accepts(ctx, rule)
-	if err == nil && !ok {
-		return fmt.Errorf("ipvs: this kernel, or its iptables, lacks %s", what)
+// tryRules tries what rules match with, a set of this name among it.
+func (b *Backend) tryRules(ctx context.Context, set string) error {
+	whats := []string{"NAT", "rules that match with a set (module xt_set)", "rules that match bridged packets (module xt_physdev)"}
+	accepted, err := b.options.Kernel.Tool.Accepts(ctx,
+		iptables.Trial{Table: "nat", Rule: "-j MASQUERADE"},
+		iptables.Trial{Table: "filter", Rule: "-m set --match-set " + set + " dst,dst"},
+		iptables.Trial{Table: "filter", Rule: "-m physdev ! --physdev-is-in"})
+	if err != nil {
+		return err
 	}
-	return err
+	var errs []error
+	for i, what := range whats {
+		if !accepted[i] {
+			errs = append(errs, fmt.Errorf("ipvs: this kernel, or its iptables, lacks %s", what))
+		}
+	}
+	return errors.Join(errs...)
 }

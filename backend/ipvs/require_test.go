@@ -2,9 +2,12 @@ package ipvs
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"portolan/dataplane"
 	"portolan/kernel/ipvs"
 	"portolan/service"
 )
@@ -28,5 +31,46 @@ func TestR160WhatTheKernelLacks(t *testing.T) {
 	err := b.Probe(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "module ip_vs_nosuch") || errors.Is(err, ipvs.ErrMissing) {
 		t.Errorf("a scheduler that no module has: %v", err)
+	}
+}
+
+// TestProbeStarts: one program tries what rules match with, and none when rules of ours
+// do so already. A program that does not take one thing has it named, and only it.
+func TestProbeStarts(t *testing.T) {
+	inNamespace(t)
+	f := families[0]
+	b := live(t, f.family)
+	log := countPrograms(t, b)
+	probe := func(when string, want int) error {
+		if err := os.Remove(log); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		err := b.Probe(t.Context())
+		ran, _ := os.ReadFile(log)
+		if n := strings.Count(string(ran), "\n"); n != want {
+			t.Errorf("%s: %d programs, not %d:\n%s", when, n, want, ran)
+		}
+		return err
+	}
+	if err := probe("at first", 1); err != nil {
+		t.Error(err)
+	}
+	tool := b.options.Kernel.Tool
+	able := tool.RestoreProgram
+	tool.RestoreProgram = filepath.Join(t.TempDir(), "restore")
+	text := "#!/bin/sh\nin=$(cat)\ncase $in in *physdev*) echo 'Error occurred at line: 3' >&2; exit 2 ;; esac\necho \"$in\" | exec " + able + " \"$@\"\n"
+	if err := os.WriteFile(tool.RestoreProgram, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := probe("one thing refused", 2)
+	if err == nil || !strings.Contains(err.Error(), "xt_physdev") || strings.Contains(err.Error(), "NAT") || strings.Contains(err.Error(), "xt_set") {
+		t.Errorf("one thing refused: %v", err)
+	}
+	tool.RestoreProgram = able
+	sync := dataplane.NewSync(b)
+	program(t, b, sync, f.self(), f.web(1, 2))
+	apply(t, sync)
+	if err := probe("rules of ours there", 0); err != nil {
+		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ func serviceTable() string {
 func serviceChains(ctx context.Context) (config.Mode, string) {
 	for _, f := range toolFamilies {
 		for _, tool := range installedTools(ctx, f.tool) {
-			if !tool.Loaded("nat") {
+			if len(tool.Filled("nat")) == 0 {
 				continue
 			}
 			if mode := modeOf(tool.Save(ctx, "nat")); mode != config.Auto {

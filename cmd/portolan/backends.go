@@ -47,7 +47,7 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 	if host.Warning != "" {
 		log.Warn("iptables", "warning", host.Warning)
 	}
-	tools, err := usableTools(ctx, host, log)
+	tools, err := usableTools(ctx, host, c.Mode, log)
 	if err != nil {
 		return out, err
 	}
@@ -97,12 +97,12 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 
 // usableTools returns the programs of every family that this host can program,
 // at least one.
-func usableTools(ctx context.Context, host iptables.Host, log *slog.Logger) (map[service.Family]*iptables.Tool, error) {
+func usableTools(ctx context.Context, host iptables.Host, mode config.Mode, log *slog.Logger) (map[service.Family]*iptables.Tool, error) {
 	out := map[service.Family]*iptables.Tool{}
 	var errs []error
 	for _, f := range toolFamilies {
 		tool := host.Tool(f.tool)
-		if err := usable(ctx, f.model, tool); err != nil {
+		if err := usable(ctx, host, mode, f.model, tool); err != nil {
 			errs = append(errs, err)
 			log.Warn("an IP family is left out", "family", f.model, "error", err)
 			continue
@@ -116,12 +116,16 @@ func usableTools(ctx context.Context, host iptables.Host, log *slog.Logger) (map
 }
 
 // usable tells why a family cannot be programmed: no such addresses on this
-// host, no program, or a kernel without NAT for it.
-func usable(ctx context.Context, f service.Family, tool *iptables.Tool) error {
+// host, no program, or a kernel without NAT for it. What has been listed is; where
+// there is nothing to list, ipvs mode tries more than that by itself.
+func usable(ctx context.Context, host iptables.Host, mode config.Mode, f service.Family, tool *iptables.Tool) error {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 			return errors.New("this host has no IPv6")
 		}
+	}
+	if host.Listed(tool.Family) || mode == config.IPVS && len(tool.Filled("nat")) == 0 {
+		return nil
 	}
 	for _, err := range tool.Save(ctx, "nat") {
 		if err != nil {

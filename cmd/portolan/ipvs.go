@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -25,13 +24,8 @@ import (
 // virtual servers this kernel takes. It fails when there is none, and says what is
 // missing.
 func newServers(ctx context.Context, c config.Config, tools map[service.Family]*iptables.Tool, log *slog.Logger) ([]agent.Family, error) {
-	watch, err := iptables.NewWatch(slices.Collect(maps.Values(tools))...)
-	if err != nil {
-		log.Error("what others do to the rules is noticed late", "error", err)
-	} else {
-		go watch.Run(ctx)
-	}
-	var out []agent.Family
+	var usable []ipvs.Options
+	var watched []*iptables.Tool
 	var errs []error
 	for _, f := range toolFamilies {
 		tool := tools[f.model]
@@ -41,37 +35,47 @@ func newServers(ctx context.Context, c config.Config, tools map[service.Family]*
 		o := ipvsOptions(c, f.model)
 		o.RandomFully = tool.RandomFully()
 		o.LiberalTCP = c.Conntrack.TCPBeLiberal || liberalTCP()
-		o.Watch = watch
 		o.Trouble = func(err error) {
 			log.Error("will be tried again", "family", f.model, "error", err)
 		}
-		b, err := openServers(ctx, o, tool)
-		if err != nil {
+		var err error
+		if o.Kernel, err = openServers(ctx, o, tool); err != nil {
 			errs = append(errs, err)
 			log.Warn("an IP family is left out", "family", f.model, "error", err)
 			continue
 		}
 		log.Info("ipvs", "family", f.model, "scheduler", o.Scheduler, "iptables", tool.Variant)
-		out = append(out, agent.Family{Family: f.model, Backend: b})
+		usable, watched = append(usable, o), append(watched, tool)
 	}
-	if len(out) == 0 {
+	if len(usable) == 0 {
 		return nil, fmt.Errorf("no IP family can be programmed: %w", errors.Join(errs...))
+	}
+	watch, err := iptables.NewWatch(watched...) // what was tried before is nobody's change
+	if err != nil {
+		log.Error("what others do to the rules is noticed late", "error", err)
+	} else {
+		go watch.Run(ctx)
+	}
+	var out []agent.Family
+	for _, o := range usable {
+		o.Watch = watch
+		out = append(out, agent.Family{Family: o.Family, Backend: ipvs.New(o)})
 	}
 	return out, nil
 }
 
-func openServers(ctx context.Context, o ipvs.Options, tool *iptables.Tool) (*ipvs.Backend, error) {
+// openServers opens the kernel and tries whether it takes what Services ask for.
+func openServers(ctx context.Context, o ipvs.Options, tool *iptables.Tool) (*ipvs.Kernel, error) {
 	kernel, err := ipvs.OpenKernel(tool)
 	if err != nil {
 		return nil, err
 	}
 	o.Kernel = kernel
-	b := ipvs.New(o)
-	if err := b.Probe(ctx); err != nil {
+	if err := ipvs.New(o).Probe(ctx); err != nil {
 		kernel.Close()
 		return nil, err
 	}
-	return b, nil
+	return kernel, nil
 }
 
 // ipvsOptions are those that follow from the configuration.

@@ -55,6 +55,7 @@ const (
 	dataMax      = 19
 	dataIP2      = 20
 	dataPrefix2  = 21
+	dataUses     = 25
 
 	addrIPv4 = 1
 	addrIPv6 = 2
@@ -189,6 +190,22 @@ func (c *Conn) Describe(name string) (Set, error) {
 		return Set{}, fmt.Errorf("ipset: describe set %s: %w", name, err)
 	}
 	return s, nil
+}
+
+// References is how many rules match with a set; the error wraps ErrMissing when it
+// is not there.
+func (c *Conn) References(name string) (n uint32, err error) {
+	var rest exchange.Attributes
+	rest.Net32(attrFlags|unix.NLA_F_NET_BYTEORDER, headerOnly)
+	err = c.request(cmdList, unix.NLM_F_DUMP, name, rest, func(answer []byte) {
+		if a := exchange.ByType(answer); a[attrData] != nil {
+			n = exchange.Net32(exchange.ByType(a[attrData])[dataUses])
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ipset: references of set %s: %w", name, err)
+	}
+	return n, nil
 }
 
 // Entries hands every entry of a set to each, in no order; the error wraps

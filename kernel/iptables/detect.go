@@ -20,8 +20,13 @@ type Host struct {
 	Reason, Warning string
 
 	version Version
-	plain   bool // only programs without a variant in their name
+	plain   bool            // only programs without a variant in their name
+	listed  map[Family]bool // the variant's nat tables that its programs listed
 }
+
+// Listed tells whether Detect has listed the nat table of a family, so that its
+// programs and its table are known to be there.
+func (h Host) Listed(f Family) bool { return h.listed[f] }
 
 // Tool returns the programs for one family.
 func (h Host) Tool(f Family) *Tool {
@@ -46,12 +51,13 @@ type holding struct {
 	installed      bool
 	rules          int
 	kubelet, proxy bool
+	listed         map[Family]bool // nat
 }
 
 // Detect finds the variant that the host already uses: the one with kubelet's
 // hint, else with our canary, else with more rules, else what "iptables" on the
-// PATH is. A legacy table that is not loaded is not asked for, as that would
-// load it.
+// PATH is. A program is started for a family of a variant only where there is
+// something to list.
 func Detect(ctx context.Context) (Host, error) {
 	legacy, err := look(ctx, Legacy)
 	if err != nil {
@@ -61,9 +67,12 @@ func Detect(ctx context.Context) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	version, variant, verr := programVersion(ctx, "iptables")
+	version, variant, verr := plainVariant(ctx)
 	h := choose(legacy, nft, variant)
 	h.version = version
+	if h.listed = legacy.listed; h.Variant == NFT {
+		h.listed = nft.listed
+	}
 	if !legacy.installed && !nft.installed {
 		if verr != nil {
 			return Host{}, fmt.Errorf("iptables: detect: neither iptables-nft-restore nor iptables-legacy-restore nor iptables is there: %w", verr)
@@ -112,7 +121,7 @@ func choose(legacy, nft holding, installed Variant) Host {
 }
 
 func look(ctx context.Context, v Variant) (holding, error) {
-	var h holding
+	h := holding{listed: map[Family]bool{}}
 	for _, f := range []Family{IPv4, IPv6} {
 		t := NewTool(f, v)
 		if _, err := exec.LookPath(t.SaveProgram); err != nil {
@@ -122,24 +131,27 @@ func look(ctx context.Context, v Variant) (holding, error) {
 			continue
 		}
 		h.installed = true
-		for _, table := range []string{"mangle", "nat", "filter"} {
-			// A table that cannot be shown says nothing about who uses iptables.
-			if err := h.table(ctx, t, table); err != nil && f == IPv4 && !errors.Is(err, ErrNotShown) {
-				return h, fmt.Errorf("iptables: detect: %w", err)
-			}
+		// A table that cannot be shown says nothing about who uses iptables.
+		if err := h.list(ctx, t); err != nil && f == IPv4 && !errors.Is(err, ErrNotShown) {
+			return h, fmt.Errorf("iptables: detect: %w", err)
 		}
 	}
 	return h, nil
 }
 
-func (h *holding) table(ctx context.Context, t *Tool, table string) error {
-	if !t.Loaded(table) {
+// list takes in what the tables of one family hold.
+func (h *holding) list(ctx context.Context, t *Tool) error {
+	tables := t.Filled("mangle", "nat", "filter")
+	if len(tables) == 0 {
 		return nil
 	}
-	for line, err := range t.Save(ctx, table) {
+	table := ""
+	for line, err := range t.SaveAll(ctx, tables...) {
 		switch {
 		case err != nil:
 			return err
+		case strings.HasPrefix(line, "*"):
+			table = line[1:]
 		case strings.HasPrefix(line, "-A "):
 			h.rules++
 		case table == "mangle" && strings.HasPrefix(line, ":"):
@@ -148,6 +160,7 @@ func (h *holding) table(ctx context.Context, t *Tool, table string) error {
 			h.proxy = h.proxy || slices.Contains(proxyHints, chain)
 		}
 	}
+	h.listed[t.Family] = slices.Contains(tables, "nat")
 	return nil
 }
 
@@ -166,6 +179,31 @@ func (t *Tool) Loaded(table string) bool {
 }
 
 var versionText = regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?(?: \((legacy|nf_tables)\))?`)
+
+// plainVariant is what "iptables" on the PATH is: of the variant whose program is the
+// same file, without a version, or else what it says of itself.
+func plainVariant(ctx context.Context) (Version, Variant, error) {
+	plain := programFile("iptables")
+	for _, v := range []Variant{NFT, Legacy} {
+		if os.SameFile(plain, programFile("iptables-"+string(v))) {
+			return Version{}, v, nil
+		}
+	}
+	return programVersion(ctx, "iptables")
+}
+
+// programFile is the file behind the links of a program on the PATH; nil for none.
+func programFile(program string) os.FileInfo {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return info
+}
 
 // programVersion runs PROGRAM --version.
 func programVersion(ctx context.Context, program string) (Version, Variant, error) {

@@ -44,25 +44,31 @@ func (t *Tool) Save(ctx context.Context, table string) iter.Seq2[string, error] 
 }
 
 // SaveAll streams the lines of several tables as Save does, one table after the
-// other, each from its line "*TABLE" on. Of nft it lists them all in one go, with
-// what else there is: iptables-nft-save 1.8.9 reads the chains of all tables to list
-// one, 2 s for 10,000 Services with 10 endpoints.
+// other, each from its line "*TABLE" on. One program lists them all, with what else
+// there is: iptables-nft-save 1.8.9 reads the chains of all tables to list one, 2 s for
+// 10,000 Services with 10 endpoints. A legacy table that is not loaded has to be asked
+// for, which loads it.
 func (t *Tool) SaveAll(ctx context.Context, tables ...string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if t.Variant != NFT {
-			for _, table := range tables {
-				for line, err := range t.Save(ctx, table) {
-					if !yield(line, err) {
-						return
-					}
+		var loaded []string
+		for _, table := range tables {
+			if t.Loaded(table) {
+				loaded = append(loaded, table)
+				continue
+			}
+			for line, err := range t.Save(ctx, table) {
+				if !yield(line, err) {
+					return
 				}
 			}
+		}
+		if len(loaded) == 0 {
 			return
 		}
 		asked := false
-		for line, err := range t.run(ctx, tables) {
+		for line, err := range t.run(ctx, loaded) {
 			if table, is := strings.CutPrefix(line, "*"); is {
-				asked = slices.Contains(tables, table)
+				asked = slices.Contains(loaded, table)
 			}
 			if (asked || err != nil) && !yield(line, err) {
 				return

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -241,9 +242,13 @@ func TestCounters(t *testing.T) {
 func TestAccepts(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *Tool) {
 		for rule, want := range map[string]bool{"-p tcp -j RETURN": true, "-m nfacct --nfacct-name none -j DROP": false, "--bogus": false} {
-			if ok, err := tool.Accepts(t.Context(), rule); ok != want || err != nil {
+			if ok, err := tool.Accepts(t.Context(), Trial{"filter", rule}); err != nil || ok[0] != want {
 				t.Errorf("%s: %v %v", rule, ok, err)
 			}
+		}
+		ok, err := tool.Accepts(t.Context(), Trial{"nat", "-j MASQUERADE"}, Trial{"filter", "-j MASQUERADE"}, Trial{"filter", "-j DROP"})
+		if err != nil || !slices.Equal(ok, []bool{true, false, true}) {
+			t.Errorf("of three, the second of which is for the nat table: %v %v", ok, err)
 		}
 		for line, err := range tool.Save(t.Context(), "filter") {
 			if err != nil || strings.Contains(line, "PROBE") {

@@ -52,7 +52,7 @@ func (w *world) run(ctx context.Context, b binaries, p product, plan runPlan, go
 	}
 	if m.running != nil {
 		if err != nil {
-			err = fmt.Errorf("%w; the log of %v ends with\n%s", err, p, m.running.log.tail())
+			err = fmt.Errorf("%w; the log of %v ends with\n%s", err, p, m.running.log.Tail(10))
 		}
 		err = errors.Join(err, m.running.stop())
 	}

@@ -141,13 +141,13 @@ func watchChildren(pid int) *childWatch {
 // look passes over children that still run the program of their parent: until they run
 // their own, the memory that they show is the parent's.
 func (c *childWatch) look(pid int) {
-	own := program(pid)
+	own := executable(pid)
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range lists {
 		text, _ := os.ReadFile(file) // the thread may be gone
 		for _, f := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(f)
-			if at := program(child); at == "" || at == own {
+			if at := executable(child); at == "" || at == own {
 				continue
 			}
 			peak := peakMemory(child)
@@ -158,8 +158,8 @@ func (c *childWatch) look(pid int) {
 	}
 }
 
-// program is what a process runs, empty when it is gone.
-func program(pid int) string {
+// executable is what a process runs, empty when it is gone.
+func executable(pid int) string {
 	path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return path
 }

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"portolan/bench/figures"
 	"portolan/e2e/controlplane"
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -46,15 +46,15 @@ type proxy struct {
 	product
 	node *lab.Node
 	cmd  *lab.Cmd
-	log  *syncLog
+	log  *program.Log
 }
 
 // start starts a product on a node. minSync is its minSyncPeriod, 0 its default; recorder, unless
 // empty, is a folder with programs that it runs instead of the usual ones.
 func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node, from *controlplane.Server, minSync time.Duration, recorder string) (*proxy, error) {
-	program, args := b.portolan, []string{"proxy", "-v", "4"}
+	path, args := b.portolan, []string{"proxy", "-v", "4"}
 	if p.name == figures.KubeProxy {
-		program, args = b.kubeProxy, []string{"--v=2"}
+		path, args = b.kubeProxy, []string{"--v=2"}
 	}
 	kubeconfig, err := from.Kubeconfig(from.Token())
 	if err != nil {
@@ -64,8 +64,8 @@ func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node
 	if err := os.WriteFile(config, []byte(configuration(p.mode, minSync, kubeconfig)), 0o644); err != nil {
 		return nil, fmt.Errorf("bench: configuration: %w", err)
 	}
-	out := &proxy{product: p, node: node, log: &syncLog{}}
-	out.cmd = node.Command(ctx, variant(p.mode), program, append(args, "--config", config)...)
+	out := &proxy{product: p, node: node, log: &program.Log{}}
+	out.cmd = node.Command(ctx, variant(p.mode), path, append(args, "--config", config)...)
 	if recorder != "" {
 		out.cmd.Prefer(recorder)
 	}
@@ -191,29 +191,4 @@ func parseMetrics(r io.Reader) (map[string]float64, error) {
 		}
 	}
 	return out, lines.Err()
-}
-
-// syncLog keeps the log of a product, for the durations that Portolan tells there
-// and for when something went wrong.
-type syncLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *syncLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *syncLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// tail is the end of the log.
-func (l *syncLog) tail() string {
-	lines := strings.Split(strings.TrimSpace(l.String()), "\n")
-	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -20,7 +20,7 @@ type cluster struct {
 	backend  Backend
 	scenario scenario
 	dir      string // of manifests
-	logs     map[string]*logBuffer
+	logs     map[string]*program.Log
 	stops    map[string]func() error
 	tries    int
 }
@@ -42,7 +42,7 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{Lab: l, t: t, backend: b, scenario: s, dir: t.TempDir(),
-		logs: map[string]*logBuffer{}, stops: map[string]func() error{}}
+		logs: map[string]*program.Log{}, stops: map[string]func() error{}}
 	t.Cleanup(c.end)
 	c.apply(map[string][]byte{"services.yaml": s.manifests, "nodes.yaml": s.nodeManifests()})
 
@@ -50,7 +50,7 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 	errs := make([]error, len(l.Nodes()))
 	stops := make([]func() error, len(l.Nodes()))
 	for i, n := range l.Nodes() {
-		log := &logBuffer{}
+		log := &program.Log{}
 		c.logs[n.Name] = log
 		starting.Go(func() {
 			if s.podnet != "" {
@@ -151,7 +151,7 @@ func (c *cluster) end() {
 	}
 	if c.t.Failed() {
 		for name, log := range c.logs {
-			c.t.Logf("the proxy of %s said:\n%s", name, log.tail(30))
+			c.t.Logf("the proxy of %s said:\n%s", name, log.Tail(30))
 		}
 	}
 	if err := c.Lab.Close(); err != nil {
@@ -233,23 +233,4 @@ func (c *cluster) seen(f flow, o lab.Outcome) (netip.Addr, error) {
 		return entry.Addr(family), nil
 	}
 	return netip.ParseAddr(f.seen)
-}
-
-// logBuffer keeps what a program writes; safe to read meanwhile.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) tail(n int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := strings.SplitAfter(l.b.String(), "\n")
-	return strings.Join(list[max(0, len(list)-n):], "")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -285,16 +286,16 @@ func TestD13OneFamily(t *testing.T) {
 		if o := c.try(c.Client, lab.Call{Proto: "tcp", To: netip.MustParseAddrPort("198.51.100.249:80"), Timeout: patience}); o.Verdict != lab.Answered {
 			t.Error(o)
 		}
-		if log := c.logs["node1"].tail(50); !strings.Contains(log, "an IP family is left out") {
+		if log := c.logs["node1"].Tail(50); !strings.Contains(log, "an IP family is left out") {
 			t.Errorf("nothing is said about the other family:\n%s", log)
 		}
 		broken("iptables")
 		if err := c.stops["node1"](); err != nil {
 			t.Fatal(err)
 		}
-		var log logBuffer
-		if _, err := b.Start(t.Context(), c.Node("node1"), c.dir, nil, &log); err == nil || !strings.Contains(log.tail(5), "cannot initialize") {
-			t.Errorf("without any family: %v\n%s", err, log.tail(5))
+		var log program.Log
+		if _, err := b.Start(t.Context(), c.Node("node1"), c.dir, nil, &log); err == nil || !strings.Contains(log.Tail(5), "cannot initialize") {
+			t.Errorf("without any family: %v\n%s", err, log.Tail(5))
 		}
 		c.count("changes", 2)
 	})

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,7 +38,7 @@ func (c *cluster) change(number int, pod string) string {
 // says waits until the proxy of a node has said something.
 func (c *cluster) says(node, text string) error {
 	return eventually(func() error {
-		if !strings.Contains(c.logs[node].tail(10_000), text) {
+		if !c.logs[node].Has(text) {
 			return fmt.Errorf("the proxy of %s does not say %q", node, text)
 		}
 		return nil

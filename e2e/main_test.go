@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"portolan/e2e/program"
 )
 
 // binary is the portolan under test; see TestMain.
@@ -29,25 +29,13 @@ func run(m *testing.M) int {
 		fmt.Println("e2e: skipped: network namespaces and their rules need root")
 		return m.Run()
 	}
-	binary = os.Getenv("PORTOLAN_E2E_BINARY")
-	if binary == "" {
-		dir, err := os.MkdirTemp("", "portolan-e2e-")
-		if err != nil {
-			fmt.Println("e2e:", err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		if err := os.Chmod(dir, 0o755); err != nil { // ordinary users run it too
-			fmt.Println("e2e:", err)
-			return 1
-		}
-		binary = filepath.Join(dir, "portolan")
-		build := exec.Command("go", "build", "-o", binary, "portolan/cmd/portolan")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Printf("e2e: build the binary under test: %v\n%s", err, out)
-			return 1
-		}
+	path, remove, err := program.Binary()
+	if err != nil {
+		fmt.Println("e2e:", err)
+		return 1
 	}
+	defer remove()
+	binary = path
 	// Labs wait for packets more than they compute, so more of them than cores.
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		fmt.Println("e2e:", err)

@@ -113,7 +113,7 @@ func TestRepair(t *testing.T) {
 
 // repairsTold is how often the proxy of a node said that it put something back.
 func (c *cluster) repairsTold(n *lab.Node) int {
-	return strings.Count(c.logs[n.Name].tail(10_000), "reason=RulesRepaired")
+	return strings.Count(c.logs[n.Name].String(), "reason=RulesRepaired")
 }
 
 // tells waits until the proxy of a node has said more often than before that it put

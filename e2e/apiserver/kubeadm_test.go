@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -75,7 +76,7 @@ func TestKubeadm(t *testing.T) {
 	script := `mount -t tmpfs tmpfs /var/lib && mkdir /var/lib/kube-proxy && mount --bind ` + image + ` /var/lib/kube-proxy &&
 		exec ` + image + `/kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=node1`
 	p := &proxy{cmd: w.node.Command(context.WithoutCancel(t.Context()), lab.HostVariant, "unshare", "--mount", "sh", "-c", script),
-		log: &logBuffer{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
+		log: &program.Log{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestKubeadm(t *testing.T) {
 	t.Cleanup(func() {
 		p.stop()
 		if t.Failed() {
-			t.Logf("it said:\n%s", p.log.tail(60))
+			t.Logf("it said:\n%s", p.log.Tail(60))
 		}
 	})
 	p.healthy()

@@ -8,9 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"portolan/e2e/program"
 )
 
 // binary is the portolan under test.
@@ -32,19 +32,12 @@ func run(m *testing.M) int {
 		fmt.Println("e2e/apiserver:", err)
 		return 1
 	}
-	if binary = os.Getenv("PORTOLAN_E2E_BINARY"); binary != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "portolan-e2e-")
+	path, remove, err := program.Binary()
 	if err != nil {
 		fmt.Println("e2e/apiserver:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "portolan")
-	if out, err := exec.Command("go", "build", "-o", binary, "portolan/cmd/portolan").CombinedOutput(); err != nil {
-		fmt.Printf("e2e/apiserver: build the binary under test: %v\n%s", err, out)
-		return 1
-	}
+	defer remove()
+	binary = path
 	return m.Run()
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -97,7 +98,7 @@ func podNode(spec lab.NodeSpec) *v1.Node {
 // startPodnet runs the agent of a node; it ends with the test.
 func (w *world) startPodnet(node, kubeconfig, conf string) {
 	w.t.Helper()
-	said := &logBuffer{}
+	said := &program.Log{}
 	cmd := w.Node(node).Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, "podnet", "--kubeconfig-file", kubeconfig, "--net-config-path", conf,
 		"--hostname-override", node, "--ip-masq", "--subnet-file", filepath.Join(w.t.TempDir(), node+".env"), "--healthz-ip", "127.0.0.1", "--healthz-port", "8081")
 	cmd.Stdout, cmd.Stderr = said, said
@@ -106,7 +107,7 @@ func (w *world) startPodnet(node, kubeconfig, conf string) {
 	}
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
-			w.t.Logf("podnet of %s said:\n%s", node, said.tail(40))
+			w.t.Logf("podnet of %s said:\n%s", node, said.Tail(40))
 		}
 	})
 	client := http.Client{Transport: &http.Transport{DialContext: w.Node(node).DialContext, DisableKeepAlives: true}}

@@ -15,6 +15,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"portolan/e2e/controlplane"
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -109,9 +110,9 @@ func (w *swapWorld) moveTo(i, pod int) {
 // step before may still run.
 func (w *swapWorld) launch(i, step int, what product) *proxy {
 	node := w.Node(fmt.Sprintf("node%d", i+1))
-	program, token := binary, proxyToken
+	path, token := binary, proxyToken
 	if what.peer {
-		program, token = filepath.Join(w.programs, "kube-proxy"), peerToken
+		path, token = filepath.Join(w.programs, "kube-proxy"), peerToken
 	}
 	file, err := w.server.Kubeconfig(token)
 	if err != nil {
@@ -126,7 +127,7 @@ func (w *swapWorld) launch(i, step int, what product) *proxy {
 	if !what.peer {
 		args = append([]string{"proxy"}, args...)
 	}
-	p := &proxy{cmd: node.Command(context.WithoutCancel(w.t.Context()), what.variant, program, args...), log: &logBuffer{}, w: w.world, metrics: "http://" + metrics + "/metrics", node: node}
+	p := &proxy{cmd: node.Command(context.WithoutCancel(w.t.Context()), what.variant, path, args...), log: &program.Log{}, w: w.world, metrics: "http://" + metrics + "/metrics", node: node}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -134,7 +135,7 @@ func (w *swapWorld) launch(i, step int, what product) *proxy {
 	w.t.Cleanup(func() {
 		p.stop()
 		if w.t.Failed() {
-			w.t.Logf("%v on %s, step %d, said:\n%s", what, node.Name, step+1, p.log.tail(40))
+			w.t.Logf("%v on %s, step %d, said:\n%s", what, node.Name, step+1, p.log.Tail(40))
 		}
 	})
 	return p

@@ -1,14 +1,12 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"portolan/e2e/controlplane"
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -202,7 +201,7 @@ func (w *world) becomes(ip string, v lab.Verdict) {
 // proxy is a running portolan.
 type proxy struct {
 	cmd *lab.Cmd
-	log *logBuffer
+	log *program.Log
 	w   *world
 
 	node    *lab.Node
@@ -224,7 +223,7 @@ func (w *world) start(token string, args ...string) *proxy {
 func (w *world) startWith(file string, args ...string) *proxy {
 	w.t.Helper()
 	args = append([]string{"proxy", "--kubeconfig", file, "--cluster-cidr", "10.244.0.0/16,fd00:244::/32", "-v", "2"}, args...)
-	p := &proxy{cmd: w.node.Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, args...), log: &logBuffer{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
+	p := &proxy{cmd: w.node.Command(context.WithoutCancel(w.t.Context()), lab.HostVariant, binary, args...), log: &program.Log{}, w: w, node: w.node, metrics: "http://127.0.0.1:10249/metrics"}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -232,7 +231,7 @@ func (w *world) startWith(file string, args ...string) *proxy {
 	w.t.Cleanup(func() {
 		p.stop()
 		if w.t.Failed() {
-			w.t.Logf("the proxy said:\n%s", p.log.tail(60))
+			w.t.Logf("the proxy said:\n%s", p.log.Tail(60))
 		}
 	})
 	return p
@@ -280,29 +279,5 @@ func (p *proxy) healthz() int {
 // says waits until the log has a text.
 func (p *proxy) says(text string) {
 	p.w.t.Helper()
-	p.w.await(fmt.Sprintf("the proxy says %q", text), func() bool { return p.log.has(text) })
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) has(text string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return bytes.Contains(b.buf.Bytes(), []byte(text))
-}
-
-func (b *logBuffer) tail(lines int) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := strings.Split(b.buf.String(), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	p.w.await(fmt.Sprintf("the proxy says %q", text), func() bool { return p.log.Has(text) })
 }

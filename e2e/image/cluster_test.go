@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"portolan/e2e/controlplane"
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -102,7 +103,7 @@ func TestPodNetworkInCluster(t *testing.T) {
 	host, port, _ := strings.Cut(strings.TrimPrefix(server.URL(), "https://"), ":")
 	c.Env = append(c.Env, "NODE_NAME=node1", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
 	cmd := c.command(t, w.node)
-	log := &logBuffer{}
+	log := &program.Log{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

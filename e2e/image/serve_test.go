@@ -1,19 +1,18 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 )
 
@@ -199,7 +198,7 @@ func (w world) config(mode string) string {
 func (w world) serves(c container, more ...func()) string {
 	w.t.Helper()
 	cmd := c.command(w.t, w.node)
-	log := &logBuffer{}
+	log := &program.Log{}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
@@ -249,21 +248,4 @@ func (c container) rights() string {
 		nnp = "1"
 	}
 	return fmt.Sprintf("CapInh= CapPrm=%s CapEff=%s CapBnd=%s CapAmb= NoNewPrivs=%s", caps, caps, caps, nnp)
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

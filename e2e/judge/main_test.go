@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"portolan/e2e/program"
 )
 
 // tested is the portolan under test; see TestMain.
@@ -43,19 +43,13 @@ func run(m *testing.M) int {
 		}
 	}
 	fmt.Printf("judge: seed %d (PORTOLAN_E2E_SEED=%d repeats this run)\n", seed, seed)
-	if tested = os.Getenv("PORTOLAN_E2E_BINARY"); tested == "" {
-		dir, err := os.MkdirTemp("", "portolan-judge-")
-		if err != nil {
-			fmt.Println("judge:", err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		tested = filepath.Join(dir, "portolan")
-		if out, err := exec.Command("go", "build", "-o", tested, "portolan/cmd/portolan").CombinedOutput(); err != nil {
-			fmt.Printf("judge: build the binary under test: %v\n%s", err, out)
-			return 1
-		}
+	path, remove, err := program.Binary()
+	if err != nil {
+		fmt.Println("judge:", err)
+		return 1
 	}
+	defer remove()
+	tested = path
 	code := m.Run()
 	fmt.Print(summary.String())
 	fmt.Printf("judge: seed %d\n", seed)

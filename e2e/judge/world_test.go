@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"portolan/e2e/program"
 	"portolan/lab"
 	"portolan/netfilter"
 	"portolan/netfilter/live"
@@ -300,13 +299,13 @@ func (w *world) program(ctx context.Context, manifests []byte, args []string) er
 	if err := os.WriteFile(filepath.Join(w.dir, "services.yaml"), manifests, 0o644); err != nil {
 		return err
 	}
-	log := &syncLog{}
+	log := &program.Log{}
 	cmd := w.node.Command(ctx, w.variant, w.binary, append([]string{"proxy", "--manifests", w.dir, "--hostname-override", judged}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err := log.await(cmd.Done(), "msg=synced family=IPv4", "msg=synced family=IPv6")
+	err := said(log, cmd.Done(), "msg=synced family=IPv4", "msg=synced family=IPv6")
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := errors.Join(err, cmd.Wait()); err != nil {
 		return fmt.Errorf("judge: proxy of %s: %w\n%s", judged, err, log)
@@ -314,33 +313,14 @@ func (w *world) program(ctx context.Context, manifests []byte, args []string) er
 	return nil
 }
 
-// syncLog is what a proxy says. Its health server cannot be asked: foreign rules may
-// keep the node from talking to itself.
-type syncLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *syncLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *syncLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// await waits until all texts were said.
-func (l *syncLog) await(ended <-chan struct{}, texts ...string) error {
+// said waits until a proxy has said all texts. Its health server cannot be asked:
+// foreign rules may keep the node from talking to itself.
+func said(log *program.Log, ended <-chan struct{}, texts ...string) error {
 	deadline := time.After(time.Minute)
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for {
-		said := l.String()
-		if !slices.ContainsFunc(texts, func(t string) bool { return !strings.Contains(said, t) }) {
+		if !slices.ContainsFunc(texts, func(t string) bool { return !log.Has(t) }) {
 			return nil
 		}
 		select {

@@ -114,13 +114,7 @@ func addRules(h *netfilter.Host, o Options, t Text, kind Kind) error {
 	if err != nil {
 		return err
 	}
-	h.Warnings = append(h.Warnings, d.Warnings...)
-	for _, table := range d.Tables {
-		if err := h.AddTable(table); err != nil {
-			return err
-		}
-	}
-	return nil
+	return addTables(h, d.Tables, d.Warnings)
 }
 
 func addNFT(h *netfilter.Host, t Text, kind Kind) error {
@@ -132,8 +126,12 @@ func addNFT(h *netfilter.Host, t Text, kind Kind) error {
 	if err != nil {
 		return err
 	}
-	h.Warnings = append(h.Warnings, d.Warnings...)
-	for _, table := range d.Tables {
+	return addTables(h, d.Tables, d.Warnings)
+}
+
+func addTables(h *netfilter.Host, tables []*netfilter.Table, warnings []string) error {
+	h.Warnings = append(h.Warnings, warnings...)
+	for _, table := range tables {
 		if err := h.AddTable(table); err != nil {
 			return err
 		}

@@ -16,38 +16,22 @@ var statusNames = map[string]netfilter.CTStatus{
 	"ASSURED": netfilter.StatusAssured, "CONFIRMED": netfilter.StatusConfirmed,
 }
 
-func parseStates(w string) (netfilter.CTState, bool) {
-	var s netfilter.CTState
-	for _, name := range strings.Split(w, ",") {
-		bit, ok := stateNames[name]
-		if !ok {
-			return 0, false
-		}
-		s |= bit
-	}
-	return s, true
-}
-
 // conntrackOption serves conntrack and its older name, state.
 func conntrackOption(p *ruleReader, opt string) bool {
 	switch opt {
 	case "--ctstate", "--state":
 		w := p.value(opt)
-		s, ok := parseStates(w)
+		s, _, ok := parseBits(stateNames, w)
 		if !ok {
 			p.addUnknown(opt, w, "the state is not known")
 			return true
 		}
 		p.add(netfilter.ConntrackState{States: s, Not: p.optNot})
 	case "--ctstatus":
-		var s netfilter.CTStatus
-		for _, name := range strings.Split(p.value(opt), ",") {
-			bit, ok := statusNames[name]
-			if !ok {
-				p.addUnknown(opt, name, "the status is not known")
-				return true
-			}
-			s |= bit
+		s, name, ok := parseBits(statusNames, p.value(opt))
+		if !ok {
+			p.addUnknown(opt, name, "the status is not known")
+			return true
 		}
 		p.add(netfilter.ConntrackStatus{Status: s, Not: p.optNot})
 	case "--ctdir":

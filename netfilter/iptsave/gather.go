@@ -33,18 +33,6 @@ var kindNames = map[string]netfilter.AddrKind{
 	"NAT": netfilter.KindNAT, "XRESOLVE": netfilter.KindXResolve,
 }
 
-func parseKinds(w string) (netfilter.AddrKind, bool) {
-	var k netfilter.AddrKind
-	for _, name := range strings.Split(w, ",") {
-		bit, ok := kindNames[name]
-		if !ok {
-			return 0, false
-		}
-		k |= bit
-	}
-	return k, true
-}
-
 type addrtype struct{ m netfilter.AddrType }
 
 func (a *addrtype) finish() netfilter.Match { return a.m }
@@ -53,7 +41,7 @@ func (a *addrtype) option(p *ruleReader, opt string) bool {
 	switch opt {
 	case "--src-type", "--dst-type":
 		w := p.value(opt)
-		k, ok := parseKinds(w)
+		k, _, ok := parseBits(kindNames, w)
 		if !ok {
 			p.fail("%s: %q is no address type", opt, w)
 		}

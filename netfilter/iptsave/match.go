@@ -83,13 +83,9 @@ var tcpFlagNames = map[string]uint8{
 }
 
 func (p *ruleReader) tcpFlags(w string) uint8 {
-	var flags uint8
-	for _, f := range strings.Split(w, ",") {
-		bit, ok := tcpFlagNames[f]
-		if !ok {
-			p.fail("%q is no TCP flag", f)
-		}
-		flags |= bit
+	flags, f, ok := parseBits(tcpFlagNames, w)
+	if !ok {
+		p.fail("%q is no TCP flag", f)
 	}
 	return flags
 }

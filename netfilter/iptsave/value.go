@@ -12,6 +12,19 @@ func isNumber(w string) bool {
 	return w != "" && w[0] >= '0' && w[0] <= '9'
 }
 
+// parseBits reads names with commas between them, of bits that have these names. At a
+// name that there is not, it is not ok and returns that.
+func parseBits[T ~uint8 | ~uint16 | ~uint32](names map[string]T, list string) (bits T, unknown string, ok bool) {
+	for name := range strings.SplitSeq(list, ",") {
+		bit, ok := names[name]
+		if !ok {
+			return 0, name, false
+		}
+		bits |= bit
+	}
+	return bits, "", true
+}
+
 // number reads a number in decimal or hex of at most so many bits.
 func (p *ruleReader) number(w string, bits int) uint64 {
 	n, err := strconv.ParseUint(w, 0, bits)

@@ -10,6 +10,19 @@ import (
 	"portolan/netfilter"
 )
 
+// words are what is still to be read of a line.
+type words []string
+
+// next takes the next word, "" at the end of the line.
+func (w *words) next() string {
+	if len(*w) == 0 {
+		return ""
+	}
+	word := (*w)[0]
+	*w = (*w)[1:]
+	return word
+}
+
 // saved reads what follows -A: "-t 10.96.0.1:443 -s rr -p 10800".
 func (p *parser) saved(f []string) error {
 	s, rest, err := p.identity(f)
@@ -18,33 +31,26 @@ func (p *parser) saved(f []string) error {
 	}
 	s.Scheduler = "wlc" // ipvsadm's default
 	s.ClientBits = s.Family.Bits()
-	for i := 0; i < len(rest); i++ {
-		opt := rest[i]
-		value := func() string {
-			if i++; i < len(rest) {
-				return rest[i]
-			}
-			return ""
-		}
-		switch opt {
+	for len(rest) > 0 {
+		switch opt := rest.next(); opt {
 		case "-s", "--scheduler":
-			s.Scheduler = value()
+			s.Scheduler = rest.next()
 		case "-p", "--persistent":
 			s.Persistence = 300 // ipvsadm's default
-			if i+1 < len(rest) && !strings.HasPrefix(rest[i+1], "-") {
-				text := value()
+			if len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+				text := rest.next()
 				if s.Persistence, err = strconv.Atoi(text); err != nil || s.Persistence < 0 {
 					return fmt.Errorf("persistence %q is no number of seconds", text)
 				}
 			}
 		case "-M", "--netmask":
-			if err := mask(&s, value()); err != nil {
+			if err := mask(&s, rest.next()); err != nil {
 				return err
 			}
 		case "-o", "--ops":
 			s.OnePacket = true
 		case "-b", "--sched-flags", "--pe":
-			s.Flags = strings.TrimSpace(s.Flags + " " + value())
+			s.Flags = strings.TrimSpace(s.Flags + " " + rest.next())
 		default:
 			return fmt.Errorf("option %q of a virtual server is not known", opt)
 		}
@@ -60,7 +66,7 @@ func (p *parser) saved(f []string) error {
 }
 
 // identity reads what names a virtual server, and gives the other words.
-func (p *parser) identity(f []string) (s netfilter.VirtualServer, rest []string, err error) {
+func (p *parser) identity(f []string) (s netfilter.VirtualServer, rest words, err error) {
 	if len(f) < 2 {
 		return s, nil, errors.New("no virtual server is named")
 	}
@@ -113,17 +119,10 @@ func (p *parser) realSaved(f []string) error {
 		return errors.New("a real server of a virtual server that was not added")
 	}
 	r := netfilter.RealServer{Weight: 1, Forward: netfilter.IPVSRoute} // ipvsadm's defaults
-	for i := 0; i < len(rest); i++ {
-		opt := rest[i]
-		value := func() string {
-			if i++; i < len(rest) {
-				return rest[i]
-			}
-			return ""
-		}
-		switch opt {
+	for len(rest) > 0 {
+		switch opt := rest.next(); opt {
 		case "-r", "--real-server":
-			if err := p.realAddress(&r, s, value()); err != nil {
+			if err := p.realAddress(&r, s, rest.next()); err != nil {
 				return err
 			}
 		case "-m", "--masquerading":
@@ -133,12 +132,12 @@ func (p *parser) realSaved(f []string) error {
 		case "-i", "--ipip":
 			r.Forward = netfilter.IPVSTunnel
 		case "-w", "--weight":
-			text := value()
+			text := rest.next()
 			if r.Weight, err = strconv.Atoi(text); err != nil || r.Weight < 0 {
 				return fmt.Errorf("weight %q is no number", text)
 			}
 		case "-x", "--u-threshold", "-y", "--l-threshold", "--tun-type", "--tun-port":
-			value()
+			rest.next()
 		case "--tun-nocsum", "--tun-csum", "--tun-remcsum":
 		default:
 			return fmt.Errorf("option %q of a real server is not known", opt)

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
 
 	"portolan/agent"
+	"portolan/config"
 	"portolan/healthcheck"
 	"portolan/metrics"
 	"portolan/service"
@@ -25,6 +28,27 @@ type reports struct {
 	journal   *agent.Journal
 
 	once sync.Once
+}
+
+// begin makes those that are told what the agent does.
+func (r *reports) begin(ctx context.Context, c config.Config, kernel backends, log *slog.Logger) {
+	families := familiesOf(kernel.families)
+	r.counts = newMetrics(c, families)
+	r.health = healthcheck.NewHealth(2*c.SyncPeriod, families)
+	r.ports = newNodePortHealth(ctx, r.health, kernel.families, log)
+	r.others = newTakeover(c.Mode, kernel.variant, log, r.tell)
+	r.flows = newFlows(c, families, r.counts, log)
+	r.drift.start(families)
+}
+
+// watch has them ask the agent, the kernel and the source when they are asked.
+func (r *reports) watch(a *agent.Agent, kernel backends, source input) {
+	r.journal = a.Journal()
+	r.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
+	r.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
+	r.health.TellMore(r.drift.conditions)
+	r.counts.Watch(a)
+	r.counts.WatchDropped(kernel.dropped, a.Written)
 }
 
 func (r *reports) queued(f service.Family) {

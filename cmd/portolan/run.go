@@ -7,7 +7,6 @@ import (
 
 	"portolan/agent"
 	"portolan/config"
-	"portolan/healthcheck"
 	"portolan/metrics"
 	"portolan/service"
 	"portolan/slowstart"
@@ -32,16 +31,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	}
 	warnAboutForwarding(log)
 	report := &reports{events: source.tell}
-	if setUpKernel(c, log) { // what is missing is there once rules have the kernel track connections
-		report.conntrack = func() { setUpConntrack(c, log) }
-	}
-	if err := setUpIPVS(c, log); err != nil {
-		return err
-	}
-	kernel, err := newBackends(ctx, c, log, func(f service.Family, err error) {
-		log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
-		report.counts.CleanupFailed(f)
-	})
+	kernel, err := prepareKernel(ctx, c, report, log)
 	if err != nil {
 		return err
 	}
@@ -49,20 +39,10 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 		cluster.StartLarge()
 	}
 	families := familiesOf(kernel.families)
-	report.counts = newMetrics(c, families)
-	report.health = healthcheck.NewHealth(2*c.SyncPeriod, families)
-	report.ports = newNodePortHealth(ctx, report.health, kernel.families, log)
+	report.begin(ctx, c, kernel, log)
 	defer report.ports.close()
-	report.others = newTakeover(c.Mode, kernel.variant, log, report.tell)
-	report.flows = newFlows(c, families, report.counts, log)
 	a := agent.New(report.counts.CountRules(kernel.families), pace(c, report, log))
-	report.journal = a.Journal()
-	report.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
-	report.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
-	report.drift.start(families)
-	report.health.TellMore(report.drift.conditions)
-	report.counts.Watch(a)
-	report.counts.WatchDropped(kernel.dropped, a.Written)
+	report.watch(a, kernel, source)
 	shown.Failures = a.Journal()
 	pages, err := report.counts.NewMux(shown)
 	if err != nil {
@@ -94,6 +74,21 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	})
 	a.Run(work.ctx)
 	return work.end()
+}
+
+// prepareKernel has the kernel do what the mode needs, and makes the backends that write
+// to it.
+func prepareKernel(ctx context.Context, c config.Config, report *reports, log *slog.Logger) (backends, error) {
+	if setUpKernel(c, log) { // what is missing is there once rules have the kernel track connections
+		report.conntrack = func() { setUpConntrack(c, log) }
+	}
+	if err := setUpIPVS(c, log); err != nil {
+		return backends{}, err
+	}
+	return newBackends(ctx, c, log, func(f service.Family, err error) {
+		log.Error("cleaning up failed, will be looked at again", "family", f, "error", err)
+		report.counts.CleanupFailed(f)
+	})
 }
 
 func pace(c config.Config, report *reports, log *slog.Logger) agent.Options {

@@ -18,8 +18,8 @@ var nftMutations = []mutation{
 	{"last slot forgotten", "clusterip Cluster both pod", change("random mod 2 ", "random mod 1 ", "@eps-2")},
 	{"slots too many", "clusterip Cluster both pod", change("random mod 2 ", "random mod 12 ", "@eps-2")}, // so many that no cell is lucky
 	{"wrong port of endpoints", "clusterip Cluster local pod", change(" . 8080", " . 8081", " : ")},
-	{"addresses forgotten", "externalip Cluster local pod", drop("vmap @service-ips")},
-	{"node ports forgotten", "nodeport Cluster local outside", drop("vmap @nodeports")},
+	{"addresses forgotten", "externalip Cluster local pod", drop("map @service-ips")},
+	{"node ports forgotten", "nodeport Cluster local outside", drop("map @nodeports")},
 	{"UDP forgotten", "clusterip Cluster local pod", change(" . udp . ", " . sctp . ")},
 	{"wrong mark", "nodeport Cluster both outside", change("| 0x00004000", "| 0x00008000")},
 	{"source ranges ignored", "lb-outside Cluster local outside", drop("@limited", "@sources")},

@@ -34,16 +34,17 @@ func (c *cluster) harms(n *lab.Node) []harm {
 	if c.backend.(portolan).mode == "nftables" {
 		table := c.table(c.t, n, "ip")
 		balance := regexp.MustCompile(`(?m)^\tchain (lb-\d\S*)`).FindStringSubmatch(table)
-		element := regexp.MustCompile(`10\.96\.0\.10 \. tcp \. 80 : goto [^,} ]+`).FindString(table)
+		element := regexp.MustCompile(`10\.96\.0\.10 \. tcp \. 80 : [0-9a-f:]+`).FindString(table)
 		if balance == nil || element == "" {
 			c.t.Fatalf("no rules as expected:\n%s", table)
 		}
 		return append(list,
 			harm{what: "one element", command: []string{"nft", "delete", "element", "ip", "portolan", "service-ips", "{ " + element + " }"}},
+			harm{what: "what leads to chains", command: []string{"nft", "flush", "map", "ip", "portolan", "balancers"}},
 			harm{what: "one jump", command: []string{"nft", "flush", "chain", "ip", "portolan", "nat-prerouting"}},
 			harm{what: "one rule", command: []string{"nft", "flush", "chain", "ip", "portolan", balance[1]}},
 			harm{what: "the table", command: []string{"nft", "delete", "table", "ip", "portolan"}},
-			harm{what: "the table, made again", command: []string{"nft", "-f", "-"}, stdin: "delete table ip portolan\ntable ip portolan { chain layout-1 { }; }\n"},
+			harm{what: "the table, made again", command: []string{"nft", "-f", "-"}, stdin: "delete table ip portolan\ntable ip portolan { chain layout-2 { }; }\n"},
 			harm{what: "nft flush ruleset", command: []string{"nft", "flush", "ruleset"}})
 	}
 	list = append(list,

@@ -209,8 +209,8 @@ func servedByChain(t *netfilter.Table, c *netfilter.Chain, root string) (out []s
 	return out
 }
 
-// servedByMaps reads verdict maps by address, protocol and port, or by protocol
-// and port.
+// servedByMaps reads maps to verdicts, or to the numbers of chains, by address,
+// protocol and port, or by protocol and port.
 func servedByMaps(t *netfilter.Table) (out []served) {
 	vips := map[netip.Addr]bool{}
 	if s := t.Set("cluster-ips"); s != nil && len(s.Key) == 1 {
@@ -221,7 +221,7 @@ func servedByMaps(t *netfilter.Table) (out []served) {
 		}
 	}
 	for _, m := range t.Sets {
-		if !m.IsVerdictMap() || len(m.Key) < 2 || len(m.Key) > 3 {
+		if !m.IsVerdictMap() && !numbersChains(m) || len(m.Key) < 2 || len(m.Key) > 3 {
 			continue
 		}
 		for i := range m.Elements {
@@ -233,6 +233,11 @@ func servedByMaps(t *netfilter.Table) (out []served) {
 		}
 	}
 	return out
+}
+
+// numbersChains tells of Portolan's maps from frontends to the numbers of chains.
+func numbersChains(m *netfilter.NFTSet) bool {
+	return m.IsMap() && (m.Name == "service-ips" || m.Name == "nodeports")
 }
 
 // keyOf reads a key of an address, a protocol and a port.

@@ -3,7 +3,6 @@ package nftables
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/binary"
 
 	"portolan/service"
 )
@@ -34,43 +33,6 @@ func scopeOf(f service.Frontend) string {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return name[:most-17] + "~" + base32.StdEncoding.EncodeToString(sum[:10])
-}
-
-// scopeIDs are the numbers of scopes. A number is a hash of the name, or the next free
-// one, and never a small one, which others use as priorities. The comments in
-// affinity-learn keep them over a restart.
-type scopeIDs struct {
-	byName map[string]uint32
-	names  map[uint32]string
-}
-
-func newScopeIDs() scopeIDs { return scopeIDs{map[string]uint32{}, map[uint32]string{}} }
-
-const leastScope = 1 << 24
-
-// of returns the number of a scope.
-func (ids scopeIDs) of(name string) uint32 {
-	if id, ok := ids.byName[name]; ok {
-		return id
-	}
-	sum := sha256.Sum256([]byte(name))
-	id := binary.BigEndian.Uint32(sum[:4])
-	for id < leastScope || ids.names[id] != "" {
-		id++
-	}
-	ids.learn(name, id)
-	return id
-}
-
-// learn notes a number that the kernel has.
-func (ids scopeIDs) learn(name string, id uint32) { ids.byName[name], ids.names[id] = id, name }
-
-// name finds the scope of a number, empty when it is nobody's.
-func (ids scopeIDs) name(id uint32) string { return ids.names[id] }
-
-func (ids scopeIDs) drop(name string) {
-	delete(ids.names, ids.byName[name])
-	delete(ids.byName, name)
 }
 
 // scopeRule puts the scope of the frontend where stickyRule and the learning

@@ -43,7 +43,7 @@ type Backend struct {
 	removeAfter time.Duration
 
 	mu   sync.Mutex // guards Conn and what follows
-	ids  scopeIDs
+	ids  numbers
 	late removals
 	// reader is used again and again, and empty between two locks of mu.
 	reader reader
@@ -64,7 +64,7 @@ func New(o Options) *Backend {
 		options: o,
 		words:   wordsOf(family, o.MasqueradeBit),
 		table:   nft.Table{Family: family, Name: TableName},
-		ids:     newScopeIDs(),
+		ids:     newNumbers(),
 		late:    newRemovals(),
 
 		removeAfter: removeAfter,

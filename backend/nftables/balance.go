@@ -94,7 +94,8 @@ func (k balancer) entry() string {
 	return k.core()
 }
 
-// structure is what owners share: chains, sorted, and the sets they look into.
+// structure is what owners share: chains, sorted, and what leads to them and the sets
+// they look into.
 type structure struct {
 	entry, slots string // of a balancer
 	chains, sets []dataplane.Object
@@ -133,7 +134,7 @@ func (b *Backend) chainsOf(k balancer) structure {
 }
 
 func (b *Backend) makeChains(k balancer) structure {
-	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{b.set(k.slots())}}
+	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{numbered(k.entry()), b.set(k.slots())}}
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	mark := "meta mark set meta mark | " + b.words.mark + " "
 	switch k.masquerade {
@@ -146,16 +147,24 @@ func (b *Backend) makeChains(k balancer) structure {
 	case k.local:
 		add(k.core(), b.localRules(k, mark)...)
 	case k.affine:
-		plain := k
-		plain.affine, plain.masquerade = false, nobody
-		add(k.core(), b.scopeRule(k), b.stickyRule(), "goto "+plain.core())
-		add(plain.core(), b.choose(plain, plain.n, 0), lost)
+		add(k.core(), b.scopeRule(k), b.stickyRule(), b.choose(k, k.n, 0), lost)
 	default:
-		add(k.core(), b.choose(k, k.n, 0), lost)
+		add(k.core(), arrived, b.choose(k, k.n, 0), lost)
 	}
 	slices.SortFunc(out.chains, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
 	return out
 }
+
+// numbered is the element that leads to a chain by its number.
+func numbered(chain string) dataplane.Object {
+	return dataplane.Object{
+		Key:  dataplane.Key{Container: balancing, Rank: dataplane.Keyed, Name: chain},
+		Body: chain + " : goto " + chain,
+	}
+}
+
+// arrived takes the number of the chain out of the packet; a scope replaces it.
+const arrived = "meta priority set none"
 
 // lost ends every chain that balances: nothing must get there, so that the
 // counter tells when something did.
@@ -179,9 +188,9 @@ func (b *Backend) choose(k balancer, n, offset int) string {
 // and are dropped by no-endpoints.
 func (b *Backend) localRules(k balancer, mark string) []string {
 	const fromHere = "fib saddr type local "
-	var rules []string
+	rules := []string{arrived}
 	if k.affine {
-		rules = append(rules, b.scopeRule(k))
+		rules[0] = b.scopeRule(k)
 	}
 	add := func(who string, n, offset int) {
 		if k.affine {

@@ -9,7 +9,7 @@ import (
 
 // layout counts the forms that our table has had. A table with another number is
 // replaced as a whole, in one transaction.
-const layout = 1
+const layout = 2
 
 // layoutChain is an empty chain that tells the layout.
 func layoutChain(n int) string { return "layout-" + strconv.Itoa(n) }
@@ -41,7 +41,7 @@ const (
 func (b *Backend) Base(node service.Node) []dataplane.Object {
 	s := newSheet()
 	w := &b.words
-	for _, name := range []string{serviceIPs, nodePorts, noEndpoints, noEndpointNodePorts, clusterIPs, hairpin, limited, sources, refused, discarded, barred} {
+	for _, name := range []string{serviceIPs, nodePorts, balancers, noEndpoints, noEndpointNodePorts, clusterIPs, hairpin, limited, sources, refused, discarded, barred} {
 		s.sets = append(s.sets, b.set(name))
 	}
 	chain := func(name string, rules ...string) { s.chains = append(s.chains, chainObjects(name, rules...)...) }
@@ -64,7 +64,7 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	chain("filter-output", "type filter hook output"+atFilter, "ct state new jump "+checkServices)
 
 	here := b.nodePortAddresses(s, node)
-	chain(services, w.service+" vmap @"+serviceIPs, here+w.nodePort+" vmap @"+nodePorts)
+	chain(services, w.dispatch(w.service, serviceIPs), here+w.dispatch(w.nodePort, nodePorts))
 	chain(checkSources, w.service+" @"+limited+" "+w.service+" . "+w.ip+" saddr != @"+sources+" goto "+bar)
 	chain(checkInput, here+w.nodePort+" vmap @"+noEndpointNodePorts, w.service+" vmap @"+noEndpoints)
 	chain(checkServices, append([]string{w.service + " vmap @" + noEndpoints, w.ip + " daddr @" + clusterIPs + " reject"},
@@ -73,6 +73,14 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	chain(discard, w.count(discarded)+" drop")
 	chain(bar, w.count(barred)+" drop")
 	return s.objects()
+}
+
+// dispatch goes to the chain that a frontend has, by its number, for which the priority
+// of the packet has room: a map of chains that is as long as there are frontends would
+// be walked by the kernel, to see that no chain leads to itself, in each transaction
+// that changes an element of it.
+func (w *words) dispatch(key, set string) string {
+	return "meta priority set " + key + " map @" + set + " meta priority vmap @" + balancers
 }
 
 // nodePortAddresses returns the match of the addresses on which NodePorts

@@ -157,20 +157,6 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestScopeNumbers: a number that is taken goes to nobody else.
-func TestScopeNumbers(t *testing.T) {
-	ids := newScopeIDs()
-	first := ids.of("default/web:http")
-	other := newScopeIDs()
-	other.learn("default/other:http", first)
-	if second := other.of("default/web:http"); second != first+1 || other.name(first) != "default/other:http" || other.name(second) != "default/web:http" {
-		t.Errorf("numbers %v", other)
-	}
-	if first < leastScope {
-		t.Errorf("number %d", first)
-	}
-}
-
 // TestForgetsWhatIsGone: clients that expire while they are forgotten stop nobody.
 func TestForgetsWhatIsGone(t *testing.T) {
 	f := families[0]

@@ -69,7 +69,7 @@ func (b *Backend) objectsOf(s *shape, c *collection) iter.Seq2[string, string] {
 
 // plain is an element that is an object by itself.
 func (b *Backend) plain(s *shape, c *collection, e place) (name, body string) {
-	if s.key[0] == scope {
+	if s.key[0] == number {
 		id := binary.NativeEndian.Uint32(c.keyOf(e))
 		if name = e.comment; name == "" {
 			name = fmt.Sprintf("#%d", id)
@@ -82,14 +82,21 @@ func (b *Backend) plain(s *shape, c *collection, e place) (name, body string) {
 	switch s.holds {
 	case aVerdict:
 		return name, name + " : " + verdictText(e.verdict)
+	case aChain:
+		return name, name + " : goto " + b.named(c.dataOf(e))
 	case aScope:
-		id := binary.NativeEndian.Uint32(c.dataOf(e))
-		if text := b.ids.name(id); text != "" {
-			return name, name + " : " + text
-		}
-		return name, fmt.Sprintf("%s : #%d", name, id)
+		return name, name + " : " + b.named(c.dataOf(e))
 	}
 	return name, name
+}
+
+// named is what a number stands for.
+func (b *Backend) named(data []byte) string {
+	id := binary.NativeEndian.Uint32(data)
+	if name := b.ids.name(id); name != "" {
+		return name
+	}
+	return fmt.Sprintf("#%d", id)
 }
 
 // grouped puts the elements together that belong to one frontend.

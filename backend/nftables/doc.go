@@ -4,7 +4,8 @@
 // Endpoints are elements of maps, so that a change of an endpoint is a change of
 // elements, which costs the kernel microseconds however much else is there:
 //
-//	service-ips {address . protocol . port : goto lb-N}
+//	service-ips {address . protocol . port : number of lb-N}
+//	    -> balancers {number of lb-N : goto lb-N}
 //	    -> lb-N: dnat to address . protocol . port . random number below N map @eps-N
 //	    -> eps-N {address . protocol . port . slot : endpoint}
 //
@@ -22,5 +23,6 @@
 //	set/cluster-ips      keyed: addresses of which other ports are refused
 //	set/nodeport-ips     keyed: addresses on which NodePorts answer
 //	set/hairpin          keyed: endpoints on this node
+//	map/balancers        keyed by chain; see numbers.go
 //	map/affinity-learn   keyed by scope; see affinity.go
 package nftables

@@ -66,7 +66,7 @@ func (r *reader) elementsOf(set string, s *shape, name, data string) ([]nft.Elem
 // an element that was read may have, the key is good.
 func (r *reader) element(s *shape, name, data string) (err error) {
 	var e nft.Element
-	if s.key[0] == scope { // the key is a scope and not yet its number
+	if s.key[0] == number { // that the name has
 		e.Key, e.Comment = []byte(host(r.b.ids.of(name))), name
 	} else if e.Key, err = r.key(s.key, name); err != nil {
 		return err
@@ -76,6 +76,12 @@ func (r *reader) element(s *shape, name, data string) (err error) {
 		err = fmt.Errorf("data %q", data)
 	case s.holds == aVerdict:
 		e.Verdict, err = r.verdict(data)
+	case s.holds == aChain:
+		chain, is := strings.CutPrefix(data, "goto ")
+		if !is {
+			err = fmt.Errorf("verdict %q", data)
+		}
+		e.Data = []byte(host(r.b.ids.of(chain)))
 	case s.holds == aScope:
 		e.Data = []byte(host(r.b.ids.of(data)))
 	}
@@ -318,7 +324,7 @@ func (w *words) keyText(out []byte, parts []part, b []byte) ([]byte, []byte) {
 			}
 		case port:
 			out = strconv.AppendUint(out, uint64(binary.BigEndian.Uint16(b)), 10)
-		case slot, scope:
+		case slot, number:
 			out = strconv.AppendUint(out, uint64(binary.NativeEndian.Uint32(b)), 10)
 		}
 		b = b[length:]

@@ -182,6 +182,11 @@ func (b *Backend) remove(ctx context.Context, due waiting) error {
 	err := errors.Join(b.removeObjects(ctx, due), b.forget(due.stale))
 	if err == nil {
 		b.late.failures = 0
+		for id := range due.atoms {
+			if id.set == balancers {
+				b.ids.drop(id.name)
+			}
+		}
 		return nil
 	}
 	b.late.failures++

@@ -49,7 +49,7 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 
 func (o *observation) run() error {
 	b := o.b
-	b.ids = newScopeIDs()
+	b.ids = newNumbers()
 	there, err := b.options.Conn.HasTable(b.table)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (o *observation) sets() error {
 		}
 		o.give(setsContainer, dataplane.Keyed, set.Name, body)
 	}
-	// The names of scopes come first, since others hold only their numbers.
+	// What has names comes first, since others hold only their numbers.
 	slices.SortStableFunc(ours, func(x, y string) int { return rankOf(x) - rankOf(y) })
 	entries := map[string]*entry{}
 	for _, name := range ours {
@@ -142,7 +142,7 @@ func (o *observation) sets() error {
 }
 
 func rankOf(set string) int {
-	if set == affinityLearn {
+	if set == balancers || set == affinityLearn {
 		return 0
 	}
 	return 1

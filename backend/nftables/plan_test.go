@@ -93,6 +93,7 @@ func TestPlanOfChanges(t *testing.T) {
 add map ip portolan eps-1 { typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . th dport; }
 add chain ip portolan lb-1
 add chain ip portolan lb-1-masq-outside
+add rule ip portolan lb-1 meta priority set none
 add rule ip portolan lb-1 dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 1 map @eps-1
 add rule ip portolan lb-1 counter drop
 add rule ip portolan lb-1-masq-outside ip saddr 10.244.0.0/16 goto lb-1
@@ -106,6 +107,9 @@ delete element ip portolan eps-2 {
 add element ip portolan eps-2 {
 	10.96.0.2 . tcp . 80 . 1 : 10.244.9.9 . 8080
 }
+add element ip portolan balancers {
+	8294:97d6 comment "lb-1-masq-outside" : goto lb-1-masq-outside
+}
 add element ip portolan cluster-ips {
 	10.96.0.3
 }
@@ -116,7 +120,7 @@ delete element ip portolan service-ips {
 	10.96.0.1 . tcp . 80
 }
 add element ip portolan service-ips {
-	10.96.0.1 . tcp . 80 : goto lb-1-masq-outside
+	10.96.0.1 . tcp . 80 : 8294:97d6
 }
 # what follows is written 100ms later, in a transaction of its own
 delete element ip portolan eps-2 {

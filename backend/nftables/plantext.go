@@ -16,7 +16,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 	if p.Empty() {
 		return ""
 	}
-	s := script{b: b, ids: newScopeIDs()}
+	s := script{b: b, ids: newNumbers()}
 	s.printf("add table %s\n", b.table)
 	s.sets(p)
 	s.chains(p)
@@ -27,7 +27,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 type script struct {
 	b    *Backend
 	text strings.Builder
-	ids  scopeIDs
+	ids  numbers
 }
 
 func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.text, format, args...) }
@@ -188,10 +188,12 @@ func (s *script) texts(shape *shape, name, data string) []string {
 			list[i] = name + " . " + r
 		}
 		return list
-	case shape.key[0] == scope:
-		return []string{s.scope(name) + ` comment "` + name + `" : ` + data}
+	case shape.key[0] == number:
+		return []string{s.number(name) + ` comment "` + name + `" : ` + data}
+	case shape.holds == aChain:
+		return []string{name + " : " + s.number(strings.TrimPrefix(data, "goto "))}
 	case shape.holds == aScope:
-		return []string{name + " : " + s.scope(data)}
+		return []string{name + " : " + s.number(data)}
 	case data != "":
 		return []string{name + " : " + data}
 	}
@@ -217,8 +219,8 @@ func slotTexts(name, data string) (out []string) {
 	return out
 }
 
-// scope is the number of a scope as nft writes it.
-func (s *script) scope(name string) string {
+// number is the number of a chain or scope as nft writes it.
+func (s *script) number(name string) string {
 	id := s.ids.of(name)
 	return fmt.Sprintf("%x:%x", id>>16, id&0xffff)
 }

@@ -30,7 +30,7 @@ func (w *words) features() []feature {
 		{name: "nat chains (CONFIG_NFT_NAT)", hook: "type nat hook prerouting" + atDNAT},
 		{name: "filter chains", hook: "type filter hook forward" + atFilter},
 		{name: "a map of endpoints", set: eps},
-		{name: "a map of chains", set: serviceIPs},
+		{name: "a map of chains", set: balancers},
 		{name: "ranges in a concatenation (Linux 5.6)", set: sources},
 		{name: "a map with time-outs", set: affinity},
 		{name: "numgen (CONFIG_NFT_NUMGEN) and DNAT to address and port of a map",

@@ -87,6 +87,13 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 		}
 		r.later = appendRaw(r.later, id.set, true, gone)
 	}
+	for addr := range u.late.closed {
+		come, err := memory.elementsOf(clusterIPs, shapes[clusterIPs], addr, "")
+		if err != nil {
+			return err
+		}
+		r.later = appendRaw(r.later, clusterIPs, false, come)
+	}
 	for _, list := range [][]rawElement{r.now, r.later} {
 		slices.SortStableFunc(list, func(a, b rawElement) int { return strings.Compare(a.set, b.set) })
 	}

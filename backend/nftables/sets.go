@@ -11,8 +11,9 @@ import (
 
 // Names of the sets and maps that exist once.
 const (
-	serviceIPs          = "service-ips"           // frontend -> chain
-	nodePorts           = "nodeports"             // NodePort -> chain
+	serviceIPs          = "service-ips"           // frontend -> number of a chain
+	nodePorts           = "nodeports"             // NodePort -> number of a chain
+	balancers           = "balancers"             // number -> chain that balances
 	noEndpoints         = "no-endpoints"          // frontend -> refused or dropped
 	noEndpointNodePorts = "no-endpoint-nodeports" // NodePort -> refused or dropped
 	clusterIPs          = "cluster-ips"           // addresses of which other ports are refused
@@ -51,7 +52,7 @@ const (
 	protocol
 	port
 	slot
-	scope // number that stands for an affinity scope
+	number // stands for a chain that balances, or for an affinity scope
 )
 
 // holds is what a map maps to.
@@ -61,7 +62,8 @@ const (
 	nothing holds = iota
 	anEndpoint
 	aVerdict
-	aScope
+	aChain // the number of one that balances
+	aScope // the number of one
 )
 
 // shape is a kind of set.
@@ -73,8 +75,9 @@ type shape struct {
 }
 
 var shapes = map[string]*shape{
-	serviceIPs:          {key: []part{address, protocol, port}, holds: aVerdict},
-	nodePorts:           {key: []part{protocol, port}, holds: aVerdict},
+	serviceIPs:          {key: []part{address, protocol, port}, holds: aChain},
+	nodePorts:           {key: []part{protocol, port}, holds: aChain},
+	balancers:           {key: []part{number}, holds: aVerdict},
 	noEndpoints:         {key: []part{address, protocol, port}, holds: aVerdict},
 	noEndpointNodePorts: {key: []part{protocol, port}, holds: aVerdict},
 	clusterIPs:          {key: []part{address}},
@@ -84,8 +87,8 @@ var shapes = map[string]*shape{
 	sources:             {key: []part{address, protocol, port, address}, ranges: true},
 	affinityIDs:         {key: []part{address, protocol, port}, holds: aScope},
 	affinityPortIDs:     {key: []part{protocol, port}, holds: aScope},
-	affinityLearn:       {key: []part{scope}, holds: aVerdict},
-	affinity:            {key: []part{address, protocol, scope}, holds: anEndpoint, dynamic: affinitySize},
+	affinityLearn:       {key: []part{number}, holds: aVerdict},
+	affinity:            {key: []part{address, protocol, number}, holds: anEndpoint, dynamic: affinitySize},
 	refused:             {key: []part{address, protocol, port}, dynamic: countedSize},
 	discarded:           {key: []part{address, protocol, port}, dynamic: countedSize},
 	barred:              {key: []part{address, protocol, port}, dynamic: countedSize},
@@ -140,8 +143,15 @@ func (s *shape) ofFrontends(set string) bool {
 	return s.isSlots() || s.holds == aScope
 }
 
-// learners is the container of the elements of affinity-learn.
-const learners = "map/" + affinityLearn
+// holdsNumber tells whether a set maps to what is another's key.
+func (s *shape) holdsNumber() bool { return s.holds == aChain || s.holds == aScope }
+
+// Containers of what gives numbers their meaning: the elements of balancers and of
+// affinity-learn.
+const (
+	balancing = "map/" + balancers
+	learners  = "map/" + affinityLearn
+)
 
 // container is where the elements of another set are kept.
 func (s *shape) container(name string) string {
@@ -169,7 +179,7 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 		set.DataType, set.DataLen = nft.Concat(w.addrType, nft.TypePort), uint32(w.addrLen+4)
 	case aVerdict:
 		set.DataType = nft.TypeVerdict
-	case aScope:
+	case aChain, aScope:
 		set.DataType, set.DataLen = nft.TypeClassID, 4
 	}
 	if s.ranges {
@@ -181,8 +191,8 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 	switch {
 	case s.isSlots():
 		set.Userdata = w.slotUserdata(s)
-	case s.holds == aScope || s.key[0] == scope:
-		set.Userdata = scopeUserdata(s)
+	case s.holdsNumber() || s.key[0] == number:
+		set.Userdata = numberUserdata(s)
 	}
 	return set
 }
@@ -197,7 +207,7 @@ func (w *words) partType(p part) (nft.Type, int) {
 		return nft.TypePort, 2
 	case slot:
 		return nft.TypeInteger, 4
-	case scope:
+	case number:
 		return nft.TypeClassID, 4
 	}
 	panic(fmt.Sprintf("nftables: unknown part of a key %d", p))
@@ -215,9 +225,9 @@ func (w *words) declaration(s *shape) string {
 		if i > 0 {
 			b.WriteString(" . ")
 		}
-		b.WriteString([...]string{address: w.typeName, protocol: "inet_proto", port: "inet_service", scope: "classid"}[p])
+		b.WriteString([...]string{address: w.typeName, protocol: "inet_proto", port: "inet_service", number: "classid"}[p])
 	}
-	b.WriteString([...]string{nothing: "", anEndpoint: " : " + w.typeName + " . inet_service", aVerdict: " : verdict", aScope: " : classid"}[s.holds])
+	b.WriteString([...]string{nothing: "", anEndpoint: " : " + w.typeName + " . inet_service", aVerdict: " : verdict", aChain: " : classid", aScope: " : classid"}[s.holds])
 	b.WriteString(";")
 	if s.ranges {
 		b.WriteString(" flags interval;")

@@ -169,7 +169,7 @@ func (u *update) place() {
 	for _, s := range u.object {
 		stage := serve
 		switch {
-		case !s.come && (s.shape.isSlots() || s.set == hairpin || s.set == sources && unguards || isRefusal(s.set) && serves):
+		case !s.come && (s.shape.isSlots() || s.set == hairpin || s.set == balancers || s.set == sources && unguards || isRefusal(s.set) && serves):
 			u.late.atoms[atomID{s.set, s.key.Name}] = s.old
 			continue
 		case isRefusal(s.set) && serves:
@@ -201,7 +201,13 @@ func (u *update) waits(s step) bool {
 }
 
 // isList tells whether the object is something that others look into.
-func (u *update) isList() bool { return u.object[0].set == hairpin || u.object[0].set == affinityLearn }
+func (u *update) isList() bool {
+	switch u.object[0].set {
+	case hairpin, balancers, affinityLearn:
+		return true
+	}
+	return false
+}
 
 // unrefuse removes the refusal of a frontend that was served, and is no more, if it
 // still waits for that.

@@ -141,8 +141,8 @@ func TestRefusedService(t *testing.T) {
 	front := dataplane.Key{Container: frontends, Rank: dataplane.Keyed, Name: at}
 	const overlap = " : goto lb-2; from 10.0.0.0/8, 10.1.0.0/16"
 	for _, broken := range []dataplane.Object{
-		{Key: front, Body: at + " : goto nat-output"},                          // leads to a base chain, which the kernel does not take
-		{Key: front, Body: at + " : goto"},                                     // no element
+		numbered("nat-output"),             // leads to a base chain, which the kernel does not take
+		{Key: front, Body: at + " : goto"}, // no element
 		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"}, // no rule
 		{Key: front, Body: at + overlap},
 	} {
@@ -185,7 +185,9 @@ func TestOthersMeddle(t *testing.T) {
 			"delete element " + ip + " portolan service-ips { " + addr + " . tcp . 80 }",
 			"add element " + ip + " portolan cluster-ips { " + at(f.cluster, 99).String() + " }",
 			"add element " + ip + " portolan eps-5 { " + addr + " . tcp . 80 . 9 : " + addr + " . 9 }",
-			"add element " + ip + " portolan service-ips { " + at(f.cluster, 99).String() + " . icmp . 80 : accept }",
+			"add element " + ip + " portolan service-ips { " + at(f.cluster, 99).String() + " . icmp . 80 : 0:7 }",
+			"flush map " + ip + " portolan balancers",
+			"add element " + ip + " portolan balancers { 0:7 : drop }",
 			"add rule " + ip + " portolan services drop",
 			"insert rule " + ip + " portolan lb-5 ct state new drop",
 			"add chain " + ip + " portolan theirs",
@@ -223,8 +225,8 @@ func TestOthersMeddle(t *testing.T) {
 func TestOtherLayouts(t *testing.T) {
 	f := families[0]
 	for name, table := range map[string]string{
-		"older":   "table ip portolan { chain layout-0 { }; chain nat-output { type nat hook output priority -100; }; }",
-		"strange": "table ip portolan { set service-ips { type inet_service; elements = { 80 } }; chain layout-1 { }; chain x { th dport @service-ips drop; }; }",
+		"older":   "table ip portolan { chain layout-1 { }; chain nat-output { type nat hook output priority -100; }; }",
+		"strange": "table ip portolan { set service-ips { type inet_service; elements = { 80 } }; chain layout-2 { }; chain x { th dport @service-ips drop; }; }",
 		"empty":   "table ip portolan { }",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,6 +350,10 @@ func TestAWeightCostsItsService(t *testing.T) {
 		case c.Container == setsContainer:
 			if len(c.Deleted)+len(c.Replaced) > 0 || len(c.Created) != 1 || c.Created[0].Key.Name != "eps-7" {
 				t.Errorf("sets: %v come, %v go", c.Created, c.Deleted)
+			}
+		case c.Container == balancing:
+			if len(c.Deleted)+len(c.Replaced) > 0 || len(c.Created) != 1 || c.Created[0].Key.Name != "lb-7-masq-outside" {
+				t.Errorf("%s: %v come, %v go", c.Container, c.Created, c.Deleted)
 			}
 		case c.Remove || c.Container != chainPrefix+"lb-7" && c.Container != chainPrefix+"lb-7-masq-outside":
 			t.Errorf("%s is written", c.Container)

@@ -30,11 +30,11 @@ func (w *words) slotUserdata(s *shape) []byte {
 	)
 }
 
-// scopeUserdata tells nft that scopes are in the byte order of the host; it takes
+// numberUserdata tells nft that numbers are in the byte order of the host; it takes
 // them for big endian otherwise.
-func scopeUserdata(s *shape) []byte {
+func numberUserdata(s *shape) []byte {
 	const hostEndian = 1
-	if s.holds == aScope {
+	if s.holdsNumber() {
 		return join(u32(setKeyByteorder, 0), u32(setDataByteorder, hostEndian))
 	}
 	return join(u32(setKeyByteorder, hostEndian), u32(setDataByteorder, 0))

@@ -163,22 +163,30 @@ func TestMutations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.tryMutations(table, mutations, func(m mutation) error { return c.loadMutated(node, rules, m) })
+}
+
+// tryMutations demands that the rules as they are turn no cell red, and that each
+// mutation is seen once it is loaded.
+func (c *cluster) tryMutations(table cellTable, list []mutation, load func(mutation) error) {
+	t := c.t
+	t.Helper()
 	if red := c.redCells(table, cellRun{tries: quick.tries, most: mostTries, patience: patience}); len(red) > 0 {
 		t.Fatalf("the rules as they are turn %d cells red, the first is %s", len(red), slices.Min(slices.Collect(maps.Keys(red))))
 	}
-	for _, m := range mutations {
-		if err := c.loadMutated(node, rules, m); err != nil {
+	for _, m := range list {
+		if err := load(m); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 			continue
 		}
 		red, err := c.seesMutation(table, m)
 		t.Logf("%s: %d red", m.name, len(red))
-		did.addMutation(b.Name(), m.name, len(red))
+		did.addMutation(c.backend.Name(), m.name, len(red))
 		if err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
 	}
-	did.add("mutations", count{scenarios: len(mutations), flows: len(mutations), tries: c.tries, packets: c.Packets()})
+	did.add("mutations", count{scenarios: len(list), flows: len(list), tries: c.tries, packets: c.Packets()})
 }
 
 // seesMutation returns the cells that are red. Where rules still lead to what is right

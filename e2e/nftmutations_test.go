@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -86,26 +85,12 @@ func TestNFTMutations(t *testing.T) {
 		}
 		rules[family] = list
 	}
-	if red := c.redCells(table, cellRun{tries: quick.tries, most: mostTries, patience: patience}); len(red) > 0 {
-		t.Fatalf("the rules as they are turn %d cells red, the first is %s", len(red), slices.Min(slices.Collect(maps.Keys(red))))
-	}
-	for _, m := range nftMutations {
-		if err := c.loadMutatedTables(node, rules, m); err != nil {
-			t.Errorf("%s: %v", m.name, err)
-			continue
-		}
-		red, err := c.seesMutation(table, m)
-		t.Logf("%s: %d red", m.name, len(red))
-		did.addMutation(b.Name(), m.name, len(red))
-		if err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-	}
+	load := func(m mutation) error { return c.loadMutatedTables(node, rules, m) }
+	c.tryMutations(table, nftMutations, load)
 	// What the last mutation lost is not lost by the backend.
-	if err := c.loadMutatedTables(node, rules, mutation{}); err != nil {
+	if err := load(mutation{}); err != nil {
 		t.Error(err)
 	}
-	did.add("mutations", count{scenarios: len(nftMutations), flows: len(nftMutations), tries: c.tries, packets: c.Packets()})
 }
 
 // loadMutatedTables makes the mutated tables those of the node. A mutation that

@@ -28,20 +28,7 @@ const (
 func TestKernelJudge(t *testing.T) {
 	needsRoot(t)
 	var table tally
-	t.Run("variants", func(t *testing.T) {
-		for _, v := range []lab.Variant{lab.Legacy, lab.NFT} {
-			t.Run(string(v), func(t *testing.T) {
-				if !v.Available() {
-					t.Skipf("no iptables of variant %s on this machine", v)
-				}
-				t.Parallel()
-				for i := range uint64(rounds) {
-					// Each round is a test, so that its lab goes before the next one comes.
-					t.Run(fmt.Sprint("seed-", seed+i), func(t *testing.T) { judgeRound(t, v, seed+i, &table) })
-				}
-			})
-		}
-	})
+	eachVariant(t, rounds, func(t *testing.T, v lab.Variant, seed uint64) { judgeRound(t, v, seed, &table) })
 	summary.add(table.String())
 	if filtered() {
 		return
@@ -54,6 +41,25 @@ func TestKernelJudge(t *testing.T) {
 			t.Errorf("%s is in %d of %d cases, want %d %%", k, table.kinds[k], table.cases, leastShare)
 		}
 	}
+}
+
+// eachVariant plays rounds on both variants of iptables beside each other, each with a
+// seed of its own, and returns when all have ended. A round is a test, so that its lab
+// goes before the next one comes.
+func eachVariant(t *testing.T, rounds uint64, round func(t *testing.T, v lab.Variant, seed uint64)) {
+	t.Run("variants", func(t *testing.T) {
+		for _, v := range []lab.Variant{lab.Legacy, lab.NFT} {
+			t.Run(string(v), func(t *testing.T) {
+				if !v.Available() {
+					t.Skipf("no iptables of variant %s on this machine", v)
+				}
+				t.Parallel()
+				for i := range rounds {
+					t.Run(fmt.Sprint("seed-", seed+i), func(t *testing.T) { round(t, v, seed+i) })
+				}
+			})
+		}
+	})
 }
 
 func needsRoot(t *testing.T) {

@@ -31,19 +31,7 @@ const (
 func TestThreeWay(t *testing.T) {
 	needsRoot(t)
 	var done threeWays
-	t.Run("variants", func(t *testing.T) {
-		for _, v := range []lab.Variant{lab.Legacy, lab.NFT} {
-			t.Run(string(v), func(t *testing.T) {
-				if !v.Available() {
-					t.Skipf("no iptables of variant %s on this machine", v)
-				}
-				t.Parallel()
-				for i := range uint64(threeWayRounds) {
-					t.Run(fmt.Sprint("seed-", seed+i), func(t *testing.T) { threeWayRound(t, v, seed+i, &done) })
-				}
-			})
-		}
-	})
+	eachVariant(t, threeWayRounds, func(t *testing.T, v lab.Variant, seed uint64) { threeWayRound(t, v, seed, &done) })
 	summary.add(done.String())
 	if n := len(done.services); n < enoughServices && !filtered() {
 		t.Errorf("%d Services, want %d", n, enoughServices)

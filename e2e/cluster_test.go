@@ -76,6 +76,11 @@ func newCluster(t *testing.T, b Backend, s scenario) *cluster {
 	return c
 }
 
+// often has a proxy of any mode wait no longer than this between two writes.
+func often(apart string) []string {
+	return []string{"--iptables-min-sync-period", apart, "--ipvs-min-sync-period", apart}
+}
+
 // eachBackend runs a test against every backend, beside each other.
 func eachBackend(t *testing.T, test func(*testing.T, portolan)) {
 	t.Parallel()

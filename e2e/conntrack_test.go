@@ -43,7 +43,7 @@ const (
 func TestConntrack(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b portolan) {
 		s := scenario{name: "conntrack", topology: lab.Numbered(1, 2, 53), manifests: udpPhase(0),
-			args: []string{"--iptables-min-sync-period", "10ms"}}
+			args: often("10ms")}
 		c := newCluster(t, b, s)
 		var calls []*udpCall
 		for i, tr := range transitions {
@@ -115,7 +115,7 @@ func (u *udpCall) becomes(want string, start time.Time) (time.Duration, error) {
 			if asked > tolerated {
 				return 0, fmt.Errorf("%v after %v, not %s", o, asked, want)
 			}
-			if want == "same" {
+			if want == "same" && o.Verdict != lab.TimedOut { // silence may be a slow answer: entries tell what untouched means
 				return 0, fmt.Errorf("%v, not %s", o, u.first)
 			}
 		case inRow == 0:

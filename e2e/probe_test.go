@@ -27,6 +27,7 @@ type probe struct {
 	// is on its way these are the old ones and the new ones.
 	phases   [][]string
 	old, new []string
+	refuses  bool           // an address that comes or goes refuses for a moment
 	sticky   bool           // of the new outcomes only one is met
 	forced   bool           // the present phase is that of the new outcomes
 	turned   bool           // a new outcome was seen that is no old one
@@ -64,7 +65,11 @@ func (p *probe) begin(want string) {
 	defer p.mu.Unlock()
 	p.old, p.turned = p.new, false
 	p.new, p.sticky = outcomes(want)
-	p.enter(slices.Concat(p.old, p.new))
+	allowed := slices.Concat(p.old, p.new)
+	if p.refuses && slices.Contains(allowed, "unreachable") {
+		allowed = append(allowed, "refused")
+	}
+	p.enter(allowed)
 }
 
 // inForce allows the new outcomes alone, for calls that begin from now on.

@@ -33,7 +33,7 @@ func TestTopAndRebalance(t *testing.T) {
 	const connections = 60
 	eachBackend(t, func(t *testing.T, b portolan) {
 		c := newCluster(t, b, scenario{name: "rebalance", topology: lab.Numbered(1, 3, 8080), manifests: tcpService(tcpVIP, "a", ""),
-			args: []string{"--iptables-min-sync-period", "10ms"}})
+			args: often("10ms")})
 		crowd := c.longConnections(t, connections)
 		c.apply(map[string][]byte{"services.yaml": tcpService(tcpVIP, "ab", "")})
 		if b.mode != "ipvs" { // where both take turns, and nobody answers three times in a row

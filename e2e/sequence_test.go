@@ -57,7 +57,7 @@ func newChanger(t *testing.T, b portolan, s scenario) *changer {
 	if b.isStandard() {
 		c.record = b.recordRestores(t)
 	}
-	s.args = append(s.args, "--iptables-min-sync-period", "5ms")
+	s.args = append(s.args, often("5ms")...)
 	c.cluster = newCluster(t, b, s)
 	c.services, c.nodes = nothing, s.nodeManifests()
 	c.apply(map[string][]byte{"nodes.yaml": nothing})
@@ -67,7 +67,7 @@ func newChanger(t *testing.T, b portolan, s scenario) *changer {
 // run plays a sequence, and then takes its Services away.
 func (c *changer) run(s sequence) error {
 	for i, p := range s.probes {
-		p.host, p.ports, p.pods = c.host(p.from), &c.ports, c.pods()
+		p.host, p.ports, p.pods, p.refuses = c.host(p.from), &c.ports, c.pods(), c.mode() == "ipvs"
 		p.new, p.sticky = outcomes(s.before[i])
 		p.inForce()
 	}
@@ -150,12 +150,20 @@ func (c *changer) companion() manifest {
 // inForce puts the manifests and waits until node1 has written these chains, and no
 // others.
 func (c *changer) inForce(chains string) error {
-	c.put()
 	if c.recorded() {
+		c.put()
 		return c.written(chains)
 	}
+	return c.settled()
+}
+
+// settled puts the manifests and waits until they are in force, without a record. What
+// filter drops behind nat in iptables mode is written with the next change, and what
+// goes in ipvs mode has gone when that begins.
+func (c *changer) settled() error {
+	c.put()
 	err := c.shown()
-	if c.mode() == "iptables" && err == nil { // what filter drops behind nat is written when the next change is
+	if c.mode() != "nftables" && err == nil {
 		c.put()
 		err = c.shown()
 	}
@@ -305,8 +313,7 @@ func (c *changer) mark() error {
 // for that.
 func (c *changer) drain() (restores, error) {
 	if !c.recorded() {
-		c.put()
-		return nil, c.shown()
+		return nil, c.settled()
 	}
 	c.marks++
 	c.put()

@@ -29,11 +29,11 @@ func stories(mode string) []sequence {
 	}
 }
 
-// forgotten is what a cluster IP or its port meets that no Service has: no rule is
-// about it in iptables mode; in nftables mode the ports of a known cluster IP are
-// all looked after.
+// forgotten is what a port of a cluster IP meets that its Service does not have: no rule
+// is about it in iptables mode; in the others the ports of a known cluster IP are all
+// looked after.
 func forgotten(mode string) string {
-	if mode == "nftables" {
+	if mode != "iptables" {
 		return "refused"
 	}
 	return "unreachable"

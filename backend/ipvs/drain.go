@@ -16,6 +16,11 @@ import (
 // drainEvery is how often it is looked whether connections have ended.
 const drainEvery = 5 * time.Second
 
+// underWay is how long a real server of another protocol than TCP stays at weight 0,
+// for the answers that are under way: with it the kernel forgets its connections, and
+// translates nothing back any more.
+const underWay = 100 * time.Millisecond
+
 // realID is one real server of one virtual server.
 type realID struct {
 	server ipvs.ID
@@ -83,8 +88,7 @@ func (b *Backend) drainServer(id ipvs.ID) error {
 	for _, r := range list {
 		real := realID{id, r.Addr}
 		since, waits := b.draining[real]
-		over := b.options.DrainWithin > 0 && time.Since(since) >= b.options.DrainWithin
-		if !waits || r.Weight > 0 || r.Active+r.Inactive > 0 && !over {
+		if !waits || r.Weight > 0 || !b.mayGo(id.Protocol, time.Since(since), r.Active+r.Inactive) {
 			continue
 		}
 		if err := ignore(k.DeleteReal(id, r.Addr), unix.ENOENT); err != nil {
@@ -102,6 +106,15 @@ func (b *Backend) drainServer(id ipvs.ID) error {
 	return nil
 }
 
+// mayGo tells whether a real server of weight 0 is to be removed. Only of TCP it is
+// known when connections have ended.
+func (b *Backend) mayGo(p ipvs.Protocol, waited time.Duration, connections uint32) bool {
+	if p != ipvs.TCP {
+		return waited >= underWay
+	}
+	return connections == 0 || b.options.DrainWithin > 0 && waited >= b.options.DrainWithin
+}
+
 // schedule has it looked again while something waits.
 func (b *Backend) schedule() {
 	if b.timer != nil {
@@ -111,7 +124,14 @@ func (b *Backend) schedule() {
 	if len(b.draining)+len(b.retired) == 0 {
 		return
 	}
-	b.timer = time.AfterFunc(drainEvery, func() {
+	next := drainEvery
+	for real := range b.draining {
+		if real.server.Protocol != ipvs.TCP {
+			next = underWay
+			break
+		}
+	}
+	b.timer = time.AfterFunc(next, func() {
 		if err := b.Drain(context.Background()); err != nil && b.options.Trouble != nil {
 			b.options.Trouble(err)
 		}

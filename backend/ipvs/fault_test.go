@@ -291,6 +291,68 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestAnswersUnderWay: a UDP real server that goes gets no new flows at once, and what
+// it answers to those that it has is translated back for a moment; then it is removed.
+func TestAnswersUnderWay(t *testing.T) {
+	f := families[0]
+	inNamespace(t)
+	b := live(t, f.family)
+	sync := dataplane.NewSync(b)
+	pod, err := net.ListenPacket("udp", at(f.node, 11).String()+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pod.Close()
+	with, without := f.web(1, 1), f.web(1, 0)
+	with.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(at(f.node, 11), 8080)
+	for _, s := range []*service.Service{with, without} {
+		s.Ports[0].Protocol = service.UDP
+	}
+	program(t, b, sync, f.self(), with)
+	apply(t, sync)
+	client, err := net.Dial("udp", at(f.cluster, 1).String()+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	buf := make([]byte, 16)
+	var from net.Addr
+	for _, step := range []func() error{
+		func() error { return client.SetDeadline(time.Now().Add(30 * time.Second)) },
+		func() error { return pod.SetDeadline(time.Now().Add(30 * time.Second)) },
+		func() error { _, err := client.Write([]byte("question")); return err },
+		func() (err error) { _, from, err = pod.ReadFrom(buf); return err },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program(t, b, sync, f.self(), without)
+	apply(t, sync)
+	here := func() []string { return reals(t, b, ipvs.UDP, at(f.cluster, 1), 80) }
+	b.mu.Lock() // so that it stays as it is
+	if waited := time.Since(b.draining[realID{ipvs.ID{Protocol: ipvs.UDP, Addr: netip.AddrPortFrom(at(f.cluster, 1), 80)}, with.Ports[0].Endpoints[0].Addr}]); waited < underWay {
+		if got, want := here(), []string{"192.0.2.11:8080 0"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		if _, err := pod.WriteTo([]byte("answer"), from); err != nil {
+			t.Error(err)
+		}
+		if n, err := client.Read(buf); err != nil || string(buf[:n]) != "answer" {
+			t.Errorf("%q, %v", buf[:n], err)
+		}
+	} else {
+		t.Logf("nothing seen of the time in between: this machine was busy for %v", waited)
+	}
+	b.mu.Unlock()
+	for deadline := time.Now().Add(30 * time.Second); len(here()) > 0; time.Sleep(underWay / 10) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %v", here())
+		}
+	}
+	nothingToDo(t, b, f.self(), without)
+}
+
 // TestPortReuse: a client that uses a port again, whose connection went to a real
 // server of weight 0, gets another one at once, as the kernel is set up by us.
 func TestPortReuse(t *testing.T) {

@@ -155,15 +155,11 @@ func (u *update) removeReals(id ipvs.ID, old, now []ipvs.Real) error {
 }
 
 // removeReal lets the connections of a TCP real server end; those of other protocols
-// are not told from silence, and find another one with the next packet
+// are not told from silence, and find another one with the next packet after underWay
 // (net.ipv4.vs.expire_nodest_conn).
 func (b *Backend) removeReal(id ipvs.ID, r ipvs.Real) error {
-	k := b.options.Kernel.Servers
-	if id.Protocol != ipvs.TCP {
-		return ignore(k.DeleteReal(id, r.Addr), unix.ENOENT)
-	}
 	r.Weight = 0
-	if err := k.SetReal(id, r); err != nil {
+	if err := b.options.Kernel.Servers.SetReal(id, r); err != nil {
 		return ignore(err, unix.ENOENT)
 	}
 	b.draining[realID{id, r.Addr}] = time.Now()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"portolan/netfilter"
+	"portolan/trace"
 )
 
 // plan is a set of rules with the addresses that are worth calling.
@@ -232,6 +233,29 @@ type shot struct {
 	port    uint16
 	proto   string
 	invalid bool
+}
+
+// datagram is the packet of a shot; a number that no other has tells it from theirs.
+func (s shot) datagram(number uint16) datagram {
+	d := datagram{src: netip.MustParseAddr(s.src), dst: netip.MustParseAddr(s.dst), sport: 40000 + number, dport: s.port, proto: netfilter.UDP, id: 1000 + number}
+	if s.proto == "tcp" {
+		d.proto, d.flags = netfilter.TCP, netfilter.SYN
+		if s.invalid {
+			d.flags = netfilter.RST
+		}
+	}
+	return d
+}
+
+// flow is what trace is asked about a shot.
+func (s shot) flow(d datagram) trace.Flow {
+	f := trace.Flow{Src: d.src, Dst: d.dst, SrcPort: d.sport, DstPort: d.dport, Proto: d.proto, TCPFlags: d.flags, Invalid: s.invalid, Local: s.wire < 0}
+	if s.wire == 0 {
+		f.In = "eth0"
+	} else if s.wire > 0 {
+		f.In = "cni0"
+	}
+	return f
 }
 
 // aim chooses a packet.

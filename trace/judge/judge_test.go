@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -159,25 +158,9 @@ func (j *judge) shoot(t *testing.T, tr *trace.Tracer, p *plan, s shot, before ma
 	t.Helper()
 	j.port++
 	j.sent++
-	d := datagram{src: netip.MustParseAddr(s.src), dst: netip.MustParseAddr(s.dst), sport: 40000 + j.port, dport: s.port, proto: netfilter.UDP, id: 1000 + j.port}
-	if s.proto == "tcp" {
-		d.proto, d.flags = netfilter.TCP, netfilter.SYN
-		if s.invalid {
-			d.flags = netfilter.RST
-		}
-	}
-	f := trace.Flow{Src: d.src, Dst: d.dst, SrcPort: d.sport, DstPort: d.dport, Proto: d.proto, TCPFlags: d.flags, Invalid: s.invalid, Local: s.wire < 0}
-	if s.wire == 0 {
-		f.In = "eth0"
-	} else if s.wire > 0 {
-		f.In = "cni0"
-	}
-	a := tr.Trace(f)
-	var to net.HardwareAddr
-	if via, ok := pods[s.dst]; ok && s.wire > 0 && via > 0 {
-		to = j.w.wires[via].mac // same subnet: straight to the other pod
-	}
-	if err := j.w.send(s.wire, d, to); err != nil && !a.Outcomes[0].Verdict.Lost() {
+	d := s.datagram(j.port)
+	a := tr.Trace(s.flow(d))
+	if err := j.w.send(s.wire, d, j.w.toward(s)); err != nil && !a.Outcomes[0].Verdict.Lost() {
 		t.Errorf("seed %d: %+v: sending: %v", seed, s, err)
 		return before
 	}
@@ -186,7 +169,7 @@ func (j *judge) shoot(t *testing.T, tr *trace.Tracer, p *plan, s shot, before ma
 	var why string
 	for {
 		after := j.counters(t)
-		got.add(j.w, d.id)
+		got.take(arrivals(j.w.wires, parse, d.id))
 		got.grew = diff(before, after)
 		for i := range a.Outcomes {
 			if why = got.differs(&a.Outcomes[i]); why == "" {
@@ -210,8 +193,6 @@ type observed struct {
 	pkt  datagram
 	n    int
 }
-
-func (g *observed) add(w *world, id uint16) { g.take(w.arrivals(id)) }
 
 func (g *observed) take(wire int, pkt datagram, n int) {
 	if n > 0 {

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -194,33 +193,19 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 	t.Helper()
 	j.port++
 	j.sent++
-	d := datagram{src: netip.MustParseAddr(s.src), dst: netip.MustParseAddr(s.dst), sport: 40000 + j.port, dport: s.port, proto: netfilter.UDP, id: 1000 + j.port}
-	if s.proto == "tcp" {
-		d.proto, d.flags = netfilter.TCP, netfilter.SYN
-		if s.invalid {
-			d.flags = netfilter.RST
-		}
-	}
-	send, arrivals := j.w.send, j.w.arrivals
+	d := s.datagram(j.port)
+	send, wires, reads := j.w.send, j.w.wires, parse
 	if j.six {
 		d.src, d.dst = six(notLoopback(d.src)), six(notLoopback(d.dst))
-		send, arrivals = j.sendSix, j.arrivalsSix
+		send, wires, reads = j.sendSix, j.wires6, parseSix
 	}
 	root := uint32(0)
-	f := trace.Flow{Src: d.src, Dst: d.dst, SrcPort: d.sport, DstPort: d.dport, Proto: d.proto, TCPFlags: d.flags, Invalid: s.invalid, Local: s.wire < 0, UID: &root}
-	if s.wire == 0 {
-		f.In = "eth0"
-	} else if s.wire > 0 {
-		f.In = "cni0"
-	}
+	f := s.flow(d)
+	f.UID = &root
 	a := tr.Trace(f)
-	var to net.HardwareAddr
-	if via, ok := pods[s.dst]; ok && s.wire > 0 && via > 0 {
-		to = j.w.wires[via].mac // same subnet: straight to the other pod
-	}
 	j.m.drain(t, 0)
 	lost := slices.ContainsFunc(a.Outcomes, func(o trace.Outcome) bool { return o.Verdict.Lost() })
-	if err := send(s.wire, d, to); err != nil && !lost {
+	if err := send(s.wire, d, j.w.toward(s)); err != nil && !lost {
 		t.Errorf("seed %d: %+v: sending: %v", seed, s, err)
 		return
 	}
@@ -231,7 +216,7 @@ func (j *nftJudge) shoot(t *testing.T, tr *trace.Tracer, s shot, seed uint64) {
 		more := j.m.drain(t, 20)
 		ran = append(ran, more...)
 		before := got.n
-		got.take(arrivals(d.id))
+		got.take(arrivals(wires, reads, d.id))
 		if len(more) > 0 || got.n != before {
 			quiet = 0
 			continue

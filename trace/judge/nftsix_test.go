@@ -157,26 +157,5 @@ func (j *nftJudge) sendSix(on int, d datagram, to net.HardwareAddr) error {
 	return unix.Sendto(x.fd, append(frame, d.sixBytes()...), 0, &unix.SockaddrLinklayer{Ifindex: x.index})
 }
 
-// arrivalsSix takes what has come out of the node with an id.
-func (j *nftJudge) arrivalsSix(id uint16) (at int, d datagram, n int) {
-	buf := make([]byte, 2048)
-	at = -1
-	for i, x := range j.wires6 {
-		for {
-			m, from, err := unix.Recvfrom(x.fd, buf, 0)
-			if err != nil {
-				break
-			}
-			if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
-				continue
-			}
-			if p, ok := parseSix(buf[:m]); ok && p.id == id {
-				at, d, n = i, p, n+1
-			}
-		}
-	}
-	return at, d, n
-}
-
 // TestKernelAgreesOnNFTSix is TestKernelAgreesOnNFT in IPv6.
 func TestKernelAgreesOnNFTSix(t *testing.T) { judgeNFT(t, true) }

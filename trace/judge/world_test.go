@@ -248,11 +248,20 @@ func (w *world) send(on int, d datagram, to net.HardwareAddr) error {
 	return unix.Sendto(x.fd, append(frame, b...), 0, &unix.SockaddrLinklayer{Ifindex: x.index})
 }
 
-// arrivals takes what has come out of the node with an id, by wire.
-func (w *world) arrivals(id uint16) (wire int, d datagram, n int) {
+// toward is the link address that a shot is sent to, nil for the node's.
+func (w *world) toward(s shot) net.HardwareAddr {
+	if via, ok := pods[s.dst]; ok && s.wire > 0 && via > 0 {
+		return w.wires[via].mac // same subnet: straight to the other pod
+	}
+	return nil
+}
+
+// arrivals takes what has come out of the node with an id, by wire, from frames that
+// reads reads.
+func arrivals(wires [3]*wire, reads func(frame []byte) (datagram, bool), id uint16) (wire int, d datagram, n int) {
 	buf := make([]byte, 2048)
 	wire = -1
-	for i, x := range w.wires {
+	for i, x := range wires {
 		for {
 			m, from, err := unix.Recvfrom(x.fd, buf, 0)
 			if err != nil {
@@ -261,7 +270,7 @@ func (w *world) arrivals(id uint16) (wire int, d datagram, n int) {
 			if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			if p, ok := parse(buf[:m]); ok && p.id == id {
+			if p, ok := reads(buf[:m]); ok && p.id == id {
 				wire, d, n = i, p, n+1
 			}
 		}

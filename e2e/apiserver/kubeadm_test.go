@@ -11,45 +11,6 @@ import (
 	"portolan/lab"
 )
 
-// kubeadmConfig is config.conf of kubeadm's ConfigMap kube-proxy.
-const kubeadmConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
-bindAddress: 0.0.0.0
-bindAddressHardFail: false
-clientConnection:
-  acceptContentTypes: ""
-  burst: 0
-  contentType: ""
-  kubeconfig: /var/lib/kube-proxy/kubeconfig.conf
-  qps: 0
-clusterCIDR: 10.244.0.0/16
-configSyncPeriod: 0s
-conntrack:
-  maxPerCore: null
-  min: null
-  tcpBeLiberal: false
-  tcpCloseWaitTimeout: null
-  tcpEstablishedTimeout: null
-  udpStreamTimeout: 0s
-  udpTimeout: 0s
-detectLocal: {bridgeInterface: "", interfaceNamePrefix: ""}
-detectLocalMode: ""
-enableProfiling: false
-healthzBindAddress: ""
-hostnameOverride: ""
-iptables: {localhostNodePorts: null, masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
-ipvs: {excludeCIDRs: null, minSyncPeriod: 0s, scheduler: "", strictARP: false, syncPeriod: 0s, tcpFinTimeout: 0s, tcpTimeout: 0s, udpTimeout: 0s}
-kind: KubeProxyConfiguration
-logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
-metricsBindAddress: ""
-mode: ""
-nftables: {masqueradeAll: false, masqueradeBit: null, minSyncPeriod: 0s, syncPeriod: 0s}
-nodePortAddresses: null
-oomScoreAdj: null
-portRange: ""
-showHiddenMetricsForVersion: ""
-winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
-`
-
 // kubeadm's DaemonSet with another image: the program is called kube-proxy, and has
 // the arguments and the files of kubeadm where they always are.
 func TestKubeadm(t *testing.T) {
@@ -63,9 +24,13 @@ func TestKubeadm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	settings, err := os.ReadFile("../../config/testdata/kubeadm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	image := t.TempDir()
-	for name, text := range map[string]string{"config.conf": kubeadmConfig, "kubeconfig.conf": string(access)} {
-		if err := os.WriteFile(filepath.Join(image, name), []byte(text), 0o644); err != nil {
+	for name, text := range map[string][]byte{"config.conf": settings, "kubeconfig.conf": access} {
+		if err := os.WriteFile(filepath.Join(image, name), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -78,33 +78,48 @@ func (l *loop) wait(ctx context.Context, notices <-chan dataplane.Notice) bool {
 	if l.failures > 0 {
 		return sleep(ctx, max(l.options.MinSyncPeriod, backoff(l.options.RetryMin, l.options.RetryMax, l.failures)))
 	}
-	pace := time.NewTimer(l.options.MinSyncPeriod)
-	defer pace.Stop()
-	brief := time.NewTimer(time.Until(l.mayRepair))
-	defer brief.Stop()
-	due := time.NewTimer(time.Until(l.nextFull))
-	defer due.Stop()
-	rest := time.NewTimer(time.Until(l.rest))
-	defer rest.Stop()
-	var wake chan struct{} // when it is time
-	for repairs := false; !repairs || !l.damaged(); {
+	mayWrite := time.Now().Add(l.options.MinSyncPeriod)
+	timer := time.NewTimer(time.Until(l.due()))
+	defer timer.Stop()
+	for changed := false; ; {
 		select {
 		case <-ctx.Done():
 			return false
 		case n := <-notices:
 			l.note(n)
-		case <-brief.C:
-			repairs = true
-		case <-pace.C:
-			wake = l.wake
-		case <-rest.C:
-		case <-due.C:
-			l.full = true
-		case <-wake:
+		case <-l.wake:
+			changed = true
+		case <-timer.C:
+		}
+		next := l.due()
+		if changed && mayWrite.Before(next) {
+			next = mayWrite
+		}
+		left := time.Until(next)
+		if left <= 0 {
 			return true
 		}
+		timer.Reset(left)
 	}
-	return true
+}
+
+// due is when the next write starts though no Snapshot asks for it. There is no timer
+// for what is not due: each wakes the process, and a storm is many waits.
+func (l *loop) due() time.Time {
+	at := l.nextFull
+	if !time.Now().Before(at) {
+		l.full = true
+	}
+	switch {
+	case l.damaged():
+		at = l.mayRepair
+	case l.noticed && l.rest.Before(at):
+		at = l.rest
+	}
+	if at.Before(l.mayRepair) {
+		return l.mayRepair
+	}
+	return at
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

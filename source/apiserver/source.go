@@ -31,10 +31,11 @@ import (
 
 const (
 	// settle is the least time from one Snapshot to the next, so that a burst of
-	// events gives few of them; busy, after one that had to wait: with nftables, the
-	// kernel takes a millisecond for most changes, whatever is in them.
+	// events gives few of them; busy, after so many in a row that had to wait: a storm
+	// costs less, and one change among some others waits no longer.
 	settle = 10 * time.Millisecond
 	busy   = 15 * time.Millisecond
+	inARow = 4
 	// nodeWait is how long a Node without addresses is waited for, as kube-proxy;
 	// podCIDRWait, how long one without pod CIDRs where these are what pods are
 	// known by.
@@ -163,7 +164,7 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 		last     *service.Snapshot
 		start    = starting{source: s}
 		news     bool
-		waited   bool // the news, for the Snapshot before to settle
+		waited   int // Snapshots in a row that waited for the one before to settle
 		settling <-chan time.Time
 	)
 	for {
@@ -181,15 +182,17 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 			news = true
 		case <-settling:
 			settling = nil
-			waited = news
+			if waited++; !news {
+				waited = 0
+			}
 		}
 		if !news || settling != nil || !start.over() {
 			continue
 		}
-		if settling = time.After(settle); waited {
+		if settling = time.After(settle); waited >= inARow {
 			settling = time.After(busy)
 		}
-		news, waited = false, false
+		news = false
 		s.mu.Lock()
 		now := s.cluster.Snapshot()
 		s.mu.Unlock()

@@ -172,7 +172,7 @@ func TestEndedWhileItWrites(t *testing.T) {
 		c, clients := beginFault(t, b)
 		proxy := c.relaunch(t, "node1")
 		address := c.change(1, "a")
-		if err := awaitFile(begun); err != nil {
+		if err := awaitFile(begun + "-node1"); err != nil {
 			t.Fatal(err)
 		}
 		proxy.end(false)
@@ -186,13 +186,14 @@ func TestEndedWhileItWrites(t *testing.T) {
 	})
 }
 
-// slowScript takes its time for a Service, and says when it begins.
+// slowScript takes its time for a Service, and says on which node it begins with its
+// IPv4 address. The lock file of a host ends with its name; see lab.Host.Command.
 const slowScript = `
 input=$(mktemp)
 trap 'rm -f "$input"' EXIT
 cat >"$input"
 if grep -q default/change-1 "$input"; then
-	: >%s
+	if grep -q 10.96.6.1 "$input"; then : >"%s-${XTABLES_LOCKFILE##*.}"; fi
 	sleep 1
 fi
 restore "$@" <"$input"

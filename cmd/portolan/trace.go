@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"portolan/netfilter"
 	"portolan/netfilter/detect"
@@ -77,7 +78,11 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost (wi
 			return runTrace(cmd, f)
 		},
 	}
-	fl := cmd.Flags()
+	f.add(cmd.Flags())
+	return cmd
+}
+
+func (f *traceFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.src, "src", "", "source `IP[:PORT]`")
 	fl.StringVar(&f.dst, "dst", "", "destination `IP[:PORT]`")
 	fl.StringVar(&f.proto, "proto", "", "tcp, udp, sctp or icmp (default tcp, or icmp when --dst has no port)")
@@ -93,7 +98,6 @@ Exit codes: 0 with an answer, 1 when the packet is dropped, rejected or lost (wi
 	fl.StringVar(&f.at, "at", "", "with --dump, the `NODE` that the packet comes to first")
 	fl.StringVarP(&f.output, "output", "o", "text", "text, json or dot")
 	fl.StringVar(&f.counters, "counters", "", "compare the counters of two dumps: --counters `BEFORE` AFTER")
-	return cmd
 }
 
 func runTrace(cmd *cobra.Command, f traceFlags) error {

@@ -140,23 +140,6 @@ func endpointSlices(b *strings.Builder, service string, endpoints []Endpoint) {
 	}
 }
 
-// NodeManifests are the Node objects of a topology.
-func NodeManifests(t lab.Topology) []byte {
-	var b strings.Builder
-	for _, n := range t.Nodes {
-		fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", n.Name)
-		var cidrs, addrs []string
-		for _, p := range n.Pods {
-			cidrs = append(cidrs, p.String())
-		}
-		for _, a := range n.Addrs {
-			addrs = append(addrs, fmt.Sprintf("{type: InternalIP, address: %q}", a))
-		}
-		fmt.Fprintf(&b, "spec: {podCIDR: %q, podCIDRs: [%s]}\nstatus: {addresses: [%s]}\n", cidrs[0], quoted(cidrs), strings.Join(addrs, ", "))
-	}
-	return []byte(b.String())
-}
-
 // quoted joins for a YAML list in one line.
 func quoted(list []string) string {
 	var out []string

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/iptables"
 	"portolan/kernel/ipvs"
 	"portolan/service"
@@ -117,13 +115,7 @@ func (f family) mix() []*service.Service {
 // self and a route to everywhere. The thread ends with the test.
 func inNamespace(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace and servers in it need root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
+	netnstest.Enter(t)
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -97,7 +98,7 @@ const (
 
 // BenchmarkRestart is the first look of a proxy that finds everything in place.
 func BenchmarkRestart(b *testing.B) {
-	inNamespace(b)
+	netnstest.Enter(b)
 	backend := live(b, service.IPv4)
 	benchFill(b, backend, 10_000, 10)
 	services := make([]*service.Service, 10_000)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/service"
 )
 
@@ -20,9 +21,9 @@ type benchCluster struct {
 }
 
 func newBenchCluster(b *testing.B, make func(i int) *service.Service, services int) *benchCluster {
-	inNamespace(b)
+	netnstest.Enter(b)
 	c := &benchCluster{backend: live(b, service.IPv4), make: make}
-	inNamespace(b)
+	netnstest.Enter(b)
 	c.raw = newRawKernel(b)
 	c.ours, c.theirs = dataplane.NewSync(c.backend), dataplane.NewSync(c.raw)
 	for _, s := range []*dataplane.Sync{c.ours, c.theirs} {

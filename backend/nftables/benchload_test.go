@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/service"
 )
 
@@ -90,7 +91,7 @@ func benchMixed(i, endpoints int) *service.Service {
 func BenchmarkLoad(b *testing.B) {
 	for _, w := range benchWorkloads() {
 		b.Run(w.name, func(b *testing.B) {
-			inNamespace(b)
+			netnstest.Enter(b)
 			services := make([]*service.Service, w.services)
 			for i := range services {
 				services[i] = w.make(i)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -58,7 +59,7 @@ const (
 )
 
 func (c between) run(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	endpoint := netip.MustParseAddrPort("10.255.0.1:8080")
 	loopback(t, endpoint)
 	if out, err := exec.Command("ip", "route", "add", "local", "10.254.0.0/16", "dev", "lo").CombinedOutput(); err != nil {
@@ -173,7 +174,7 @@ func (c between) stretch(t *testing.T, b *Backend) {
 func TestWhatWaitsIsAsWanted(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
 			has := func(what string, refusals, addresses int) {
@@ -213,7 +214,7 @@ func TestWhatWaitsIsAsWanted(t *testing.T) {
 func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
 			program(t, b, sync, f.node(), f.web(1, 1))
@@ -240,7 +241,7 @@ func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 
 // TestWhatWaitsGoesByItself: nobody has to ask for it.
 func TestWhatWaitsGoesByItself(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	f := families[0]
 	b := live(t, f.family)
 	b.removeAfter = time.Millisecond

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -58,7 +59,7 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 func TestClientsMoveOn(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
 			sticky := func(number, endpoints int) *service.Service {
@@ -160,7 +161,7 @@ func TestScopes(t *testing.T) {
 // TestForgetsWhatIsGone: clients that expire while they are forgotten stop nobody.
 func TestForgetsWhatIsGone(t *testing.T) {
 	f := families[0]
-	inNamespace(t)
+	netnstest.Enter(t)
 	b := live(t, f.family)
 	sync := dataplane.NewSync(b)
 	s := f.web(1, 2)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/service"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestDropped(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			if list, err := b.Dropped(t.Context()); err != nil || len(list) != 1 || list[0].Packets != 0 {
 				t.Errorf("of nothing: %v, %v", list, err)

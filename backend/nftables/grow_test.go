@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -119,7 +120,7 @@ var counts = regexp.MustCompile(`counter packets (\d+)`)
 // sees the rules of before and the elements of after must find the chain full that
 // they lead to: so it has to be there before.
 func TestGrowthLosesNobody(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	endpoint := netip.MustParseAddrPort("10.255.0.1:8080")
 	loopback(t, endpoint)
 	b := live(t, service.IPv4)

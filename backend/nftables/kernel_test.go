@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,22 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
-
-// inNamespace moves the test to a network namespace of its own. The thread ends
-// with the test.
-func inNamespace(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a network namespace and tables in it need root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no network namespace: %v", err)
-	}
-}
 
 // live returns a Backend that writes to the namespace of the calling thread.
 func live(t testing.TB, f service.Family) *Backend {
@@ -258,7 +244,7 @@ func load(t testing.TB, text string) {
 func TestRoundTrip(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
 			list := f.mix()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -48,7 +49,7 @@ func scopeName(i int) string {
 // BenchmarkStorm is one change of many in a row, each of another Service, growing
 // or shrinking by an endpoint, with the removal of what it leaves.
 func BenchmarkStorm(b *testing.B) {
-	inNamespace(b)
+	netnstest.Enter(b)
 	backend := live(b, service.IPv4)
 	sync := benchFill(b, backend, 10_000, 10)
 	grown := map[int]bool{}
@@ -70,7 +71,7 @@ func BenchmarkStorm(b *testing.B) {
 
 // BenchmarkDeleteAll removes 250,300 endpoints with their Services.
 func BenchmarkDeleteAll(b *testing.B) {
-	inNamespace(b)
+	netnstest.Enter(b)
 	backend := live(b, service.IPv4)
 	for b.Loop() {
 		b.StopTimer()
@@ -87,7 +88,7 @@ func BenchmarkDeleteAll(b *testing.B) {
 // BenchmarkConnect compares TCP connects to an endpoint and to Services with it,
 // all over the loopback of one namespace.
 func BenchmarkConnect(b *testing.B) {
-	inNamespace(b)
+	netnstest.Enter(b)
 	for _, args := range []string{"link set lo up", "addr add 10.255.0.1/32 dev lo", "route add 10.96.0.0/12 dev lo"} {
 		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
 			b.Fatalf("ip %s: %v: %s", args, err, out)

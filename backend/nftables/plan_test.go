@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/service"
 )
 
@@ -26,7 +27,7 @@ func planOf(t testing.TB, f family, node service.Node, list []*service.Service) 
 func TestPlanLoads(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			list := f.mix()
 			if f.family == service.IPv6 && oldNft(t) { // see TestRoundTrip
 				var plain []*service.Service

@@ -3,13 +3,15 @@ package nftables
 import (
 	"strings"
 	"testing"
+
+	"portolan/internal/netnstest"
 )
 
 // TestProbe: this kernel has everything, and the probe leaves nothing behind.
 func TestProbe(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			if err := b.Probe(); err != nil {
 				t.Error(err)
@@ -23,7 +25,7 @@ func TestProbe(t *testing.T) {
 
 // TestProbeNames: what the kernel does not take is named, and nothing else.
 func TestProbeNames(t *testing.T) {
-	inNamespace(t)
+	netnstest.Enter(t)
 	b := live(t, families[0].family)
 	impossible := feature{name: "translation of forwarded packets", hook: "type nat hook forward priority 0; policy accept;"}
 	err := b.lacking(append(b.words.features(), impossible))

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"portolan/dataplane"
+	"portolan/internal/netnstest"
 	"portolan/kernel/nft"
 	"portolan/service"
 )
@@ -58,7 +59,7 @@ func elements(t testing.TB, b *Backend, set string) int {
 func TestGrowthInTwoCommits(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
 			program(t, b, sync, f.node(), f.web(1, 2))
@@ -83,7 +84,7 @@ func TestGrowthInTwoCommits(t *testing.T) {
 // wanted now.
 func TestWantedAgain(t *testing.T) {
 	f := families[0]
-	inNamespace(t)
+	netnstest.Enter(t)
 	b := live(t, f.family)
 	sync := dataplane.NewSync(b)
 	sticky := func(n int) *service.Service {
@@ -112,7 +113,7 @@ func freshContent(t testing.TB, f family, list ...*service.Service) map[string]s
 	result := make(chan map[string]string, 1)
 	go func() {
 		defer close(result)
-		inNamespace(t)
+		netnstest.Enter(t)
 		b := live(t, f.family)
 		sync := dataplane.NewSync(b)
 		program(t, b, sync, f.node(), list...)
@@ -126,7 +127,7 @@ func freshContent(t testing.TB, f family, list ...*service.Service) map[string]s
 // are programmed.
 func TestRefusedService(t *testing.T) {
 	f := families[0]
-	inNamespace(t)
+	netnstest.Enter(t)
 	b := live(t, f.family)
 	sync := dataplane.NewSync(b)
 	program(t, b, sync, f.node(), f.web(1, 2))
@@ -195,7 +196,7 @@ func TestOthersMeddle(t *testing.T) {
 			"add set " + ip + " portolan theirs { type inet_service; elements = { 1 } }",
 		} {
 			t.Run(command, func(t *testing.T) {
-				inNamespace(t)
+				netnstest.Enter(t)
 				b := live(t, f.family)
 				sync := dataplane.NewSync(b)
 				list := f.mix()
@@ -230,7 +231,7 @@ func TestOtherLayouts(t *testing.T) {
 		"empty":   "table ip portolan { }",
 	} {
 		t.Run(name, func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			load(t, table)
 			b := live(t, f.family)
 			sync := dataplane.NewSync(b)
@@ -256,7 +257,7 @@ func TestOtherLayouts(t *testing.T) {
 func TestHistories(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.family.String(), func(t *testing.T) {
-			inNamespace(t)
+			netnstest.Enter(t)
 			rapid.Check(t, func(r *rapid.T) {
 				b := live(t, f.family)
 				defer dropTable(t, b)

@@ -65,17 +65,24 @@ func (f *fakeTable) Delete(flows []conntrack.Flow) (int, error) {
 type bench struct {
 	*Reconciler
 	table  *fakeTable
+	idle   bool // passes wait for something else all the time
 	passes []Pass
 }
 
 func inBubble(t *testing.T, test func(*testing.T, *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{table: &fakeTable{}}
+		b, start := &bench{table: &fakeTable{}}, time.Now()
 		b.Reconciler = New(Options{
 			Family: service.IPv4, Table: b.table,
 			LocalAddrs: func() ([]netip.Addr, error) { return local, nil },
 			TCPReset:   func() bool { return false },
-			Done:       func(p Pass) { b.passes = append(b.passes, p) },
+			Busy: func() time.Duration {
+				if b.idle {
+					return 0
+				}
+				return time.Since(start)
+			},
+			Done: func(p Pass) { b.passes = append(b.passes, p) },
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -218,6 +225,24 @@ func TestWrittenNeverWaits(t *testing.T) {
 		}
 		if len(b.passes) != 2 || busy > 11*time.Second || b.known != now {
 			t.Errorf("%d passes, %v busy in 110 s", len(b.passes), busy)
+		}
+	})
+}
+
+// TestSlowPass: a pass that took long for others' sake delays the next no longer than
+// any: what comes then is looked at as soon as answers under way have arrived.
+func TestSlowPass(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		b.idle, b.table.takes = true, 3*time.Second
+		first := snapshotOf(empty())
+		b.Written(Written{Snapshot: first})
+		b.settle(4 * time.Second)
+		b.table.takes = 0
+		b.table.flows = []conntrack.Flow{flow(t, "udp 10.96.0.10:53 10.96.0.10:53")}
+		b.Written(Written{Snapshot: first.With(first.Node, []*service.Service{dns()}, nil)})
+		b.settle(underWay + time.Millisecond)
+		if len(b.passes) != 2 || b.passes[1].Reasons[Untranslated] != 1 {
+			t.Errorf("passes: %+v", b.passes)
 		}
 	})
 }

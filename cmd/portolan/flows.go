@@ -4,6 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"portolan/agent"
 	"portolan/config"
@@ -32,6 +35,7 @@ func newFlows(c config.Config, families []service.Family, counts *metrics.Metric
 			Table:      table,
 			LocalAddrs: localAddresses,
 			TCPReset:   tcpReset,
+			Busy:       threadTime,
 			Done: func(p conntrack.Pass) {
 				tellPass(log, p)
 				counts.Reconciled(p.Family, p.Duration, p.Removed)
@@ -39,6 +43,15 @@ func newFlows(c config.Config, families []service.Family, counts *metrics.Metric
 		})
 	}
 	return out
+}
+
+// threadTime is the processor time that the calling thread has had, in the kernel too.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0 // every Linux that this runs on has this clock
+	}
+	return time.Duration(t.Nano())
 }
 
 // written tells the reconciler of the family what is in force now.

@@ -221,12 +221,7 @@ func TestTableThatCannotBeReadIsNotWritten(t *testing.T) {
 		if tool.Variant != iptables.NFT {
 			return
 		}
-		b := backendFor(tool)
-		node, services := everyShape(b.options.Family)
-		s := dataplane.NewSync(b)
-		fill(t, s, b, node, services)
-		_, err := s.Apply(t.Context())
-		must(t, err)
+		s := writeEveryShape(t, backendFor(tool))
 		rule := "ip nat PREROUTING ip daddr 10.0.0.1 dnat to numgen inc mod 2 map { 0 : 10.0.0.2, 1 : 10.0.0.3 }"
 		if tool.Family == iptables.IPv6 {
 			rule = "ip6 nat PREROUTING ip6 daddr fd00::1 dnat to numgen inc mod 2 map { 0 : fd00::2, 1 : fd00::3 }"

@@ -23,11 +23,7 @@ func TestGlance(t *testing.T) {
 			t.Skip("a glance at legacy tables costs what a look costs")
 		}
 		b := backendFor(tool)
-		node, services := everyShape(b.options.Family)
-		s := dataplane.NewSync(b)
-		fill(t, s, b, node, services)
-		_, err := s.Apply(t.Context())
-		must(t, err)
+		s := writeEveryShape(t, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		notices := b.Changes(ctx)

@@ -47,6 +47,17 @@ func forLayouts(t *testing.T, f func(t *testing.T, tool *iptables.Tool, b *Backe
 	}
 }
 
+// writeEveryShape has a Backend write the Services of everyShape.
+func writeEveryShape(t *testing.T, b *Backend) *dataplane.Sync {
+	t.Helper()
+	node, services := everyShape(b.options.Family)
+	s := dataplane.NewSync(b)
+	fill(t, s, b, node, services)
+	_, err := s.Apply(t.Context())
+	must(t, err)
+	return s
+}
+
 func backendFor(tool *iptables.Tool) *Backend {
 	return New(Options{Family: service.Family(tool.Family), MasqueradeBit: 14, RandomFully: true, Tool: tool})
 }
@@ -312,11 +323,7 @@ func TestKernelRefusesOneService(t *testing.T) {
 // just that.
 func TestChangesByOthersAreSeenAndRepaired(t *testing.T) {
 	forLayouts(t, func(t *testing.T, tool *iptables.Tool, b *Backend) {
-		node, services := everyShape(b.options.Family)
-		s := dataplane.NewSync(b)
-		fill(t, s, b, node, services)
-		_, err := s.Apply(t.Context())
-		must(t, err)
+		s := writeEveryShape(t, b)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		signal := b.Changes(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -160,6 +161,28 @@ func TestConnect(t *testing.T) {
 			}
 		case err != nil || client.Host != c.host:
 			t.Errorf("%+v: %v, %v, want %s", c.in, client, err, c.host)
+		}
+	}
+}
+
+// TestCompression: answers come compressed unless the kubeconfig says that they should
+// not.
+func TestCompression(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Accept-Encoding")
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	for disabled, want := range map[bool]string{false: "gzip", true: ""} {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		must(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+			"clusters": [{"name": "c", "cluster": {"server": %q, "insecure-skip-tls-verify": true, "disable-compression": %v}}]}`, server.URL, disabled), 0o600))
+		client, err := Connect(Connection{Kubeconfig: file})
+		must(t, err)
+		_ = client.core.Get().Resource("services").Do(t.Context()).Error() // refused
+		if got := <-asked; got != want && (disabled || !strings.Contains(got, want)) {
+			t.Errorf("disabled %v: accepts %q", disabled, got)
 		}
 	}
 }

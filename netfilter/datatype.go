@@ -3,6 +3,7 @@ package netfilter
 import (
 	"encoding/binary"
 	"fmt"
+	"math/big"
 	"net/netip"
 	"strings"
 )
@@ -184,6 +185,9 @@ func (p Part) format(value string) string {
 		return fmt.Sprintf("%x:%x", n>>16, n&0xffff)
 	case EtherType:
 		return strings.ReplaceAll(fmt.Sprintf("% x", value), " ", ":")
+	}
+	if len(value) > 8 {
+		return fmt.Sprintf("0x%x", new(big.Int).SetBytes([]byte(value)))
 	}
 	return fmt.Sprint(Number(value))
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // othersNode has the interfaces of several pod networks.
-const othersNode = `interfaces: [{name: eth0, addresses: [172.22.7.89/20]}, {name: cni0, kind: bridge, addresses: [10.244.0.1/24]}, {name: cali1, addresses: []}, {name: docker0, kind: bridge, addresses: [172.17.0.1/16]}]
-routes: [{to: default, via: 172.22.15.253, dev: eth0}, {to: 10.244.0.5, dev: cali1}, {to: 10.244.1.0/24, via: 172.22.7.90, dev: eth0}]
-sysctls: {net.ipv4.ip_forward: "1"}
+const othersNode = `interfaces: [{name: eth0, addresses: [172.22.7.89/20, "fd00:1::1/64"]}, {name: cni0, kind: bridge, addresses: [10.244.0.1/24]}, {name: cali1, addresses: []}, {name: docker0, kind: bridge, addresses: [172.17.0.1/16]}]
+routes: [{to: default, via: 172.22.15.253, dev: eth0}, {to: 10.244.0.5, dev: cali1}, {to: 10.244.1.0/24, via: 172.22.7.90, dev: eth0}, {to: default, via: "fd00:1::fe", dev: eth0}]
+sysctls: {net.ipv4.ip_forward: "1", net.ipv6.conf.all.forwarding: "1"}
 `
 
 // What others write into nft: flannel, docker, firewalld and calico, in the
@@ -36,6 +36,8 @@ var others = []struct{ file, table, flow, ends, way string }{
 	{"calico", "ip calico", "10.244.0.5 198.51.100.7:443 in=cali1", "1 forward 172.22.7.89 -> 198.51.100.7:443", "raw-PREROUTING:1 raw-PREROUTING:2 filter-FORWARD:1 filter-FORWARD:2 filter-cali-from-wl-dispatch:1 filter-cali-fw-cali1:4 filter-FORWARD:4 nat-POSTROUTING:1"},
 	{"calico", "ip calico", "10.244.0.77 198.51.100.7:443 in=cali1", "1 drop 10.244.0.77 -> 198.51.100.7:443", "raw-PREROUTING:1 raw-PREROUTING:2 raw-PREROUTING:3"},
 	{"affinity-learn", "ip portolan", "172.22.7.89 10.96.0.17:80", "1/3 output 172.22.7.89 -> 10.128.0.1:8081; 1/3 output 172.22.7.89 -> 10.128.0.2:8081; 1/3 output 172.22.7.89 -> 10.128.0.3:8081; 0 unknown 172.22.7.89 -> 10.96.0.17:80?", "out:1 lba-3:2 affinity-learn:1"},
+	{"affinity-by-port", "ip6 portolan", "2001:db8:77::a9 [fd00:96::17]:80 in=eth0", "1 forward 2001:db8:77::a9 -> [fd00:128::3]:8081", "pre:1 lb-aff-3:1 lb-aff-3:2 recall-8081:1"},
+	{"affinity-by-port", "ip6 portolan", "2001:db8:77::aa [fd00:96::17]:80 in=eth0", "1/3 forward 2001:db8:77::aa -> [fd00:128::1]:8081; 1/3 forward 2001:db8:77::aa -> [fd00:128::2]:8081; 1/3 forward 2001:db8:77::aa -> [fd00:128::3]:8081; 0 unknown 2001:db8:77::aa -> [fd00:96::17]:80?", "pre:1 lb-aff-3:1 lb-aff-3:2 lb-aff-3:3"},
 	{"slots", "ip portolan", "192.0.2.2 10.96.0.17:80 local", "1/2 output 192.0.2.2 -> 10.128.0.1:8081; 1/2 output 192.0.2.2 -> 10.128.0.2:8081", "out:1 lbl-2:1"},
 	{"slots", "ip portolan", "172.22.7.89 10.96.0.17:80", "1/2 output 172.22.7.89 -> 10.128.0.7:8081; 1/2 output 172.22.7.89 -> 10.128.0.8:8081", "out:1 lbl-2:2"},
 	{"datamap", "ip kp", "10.128.0.9 10.96.0.12:80 in=eth0", "1 forward 10.128.0.9 -> 10.128.0.1:8081", "nat-prerouting:1 services:1 lb-1:2"},

@@ -168,14 +168,14 @@ func (r *run) update(e *effect, s netfilter.Update) bool {
 		parts = c.Parts
 	}
 	key, full := "", true
-	for _, x := range parts {
+	for i, x := range parts {
 		r.again()
 		d := r.expr(x)
 		if d.state == absent {
 			return false
 		}
 		full = full && d.state == known
-		key += d.value
+		key += widen(d.value, s.Set, i)
 	}
 	data := have("")
 	if s.Data != nil {

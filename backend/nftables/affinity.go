@@ -3,6 +3,10 @@ package nftables
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
 
 	"portolan/service"
 )
@@ -17,14 +21,24 @@ import (
 //	    same hook: remembers where the packet goes now, or starts its time anew,
 //	    and sets the priority back
 //
+// In IPv6 the clients are in maps of their own for each port number that endpoints
+// have, and hold the address alone (see words.byPort):
+//
+//	affinity-8080 {client . scope : address}   asked by the chain recall-8080
+//	affinity-learn {scope : goto learn-SECONDS-8080}
+//
 // The priority of a packet is free there: what a forwarded one has is set from
 // its TOS after that, and only the first packet of a connection is touched.
 
 // scopeOf names the scope of a frontend. Addresses whose outside clients use the
-// endpoints of this node remember apart from those that use all.
+// endpoints of this node remember apart from those that use all, and those that have
+// everybody use them apart from both.
 func scopeOf(f service.Frontend) string {
 	name := f.PortName.String()
-	if f.Route(service.FromOutside).Policy == service.Local {
+	switch {
+	case f.Route(service.FromHost).Policy == service.Local:
+		name += "/here"
+	case f.Route(service.FromOutside).Policy == service.Local:
 		name += "/local"
 	}
 	const most = 120 // nft takes comments of up to 127 bytes
@@ -45,29 +59,98 @@ func (b *Backend) scopeRule(k balancer) string {
 	return "meta priority set " + b.words.key(k.nodePort) + " map @" + set
 }
 
-func (b *Backend) client() string {
-	return b.words.ip + " saddr . meta l4proto . meta priority"
+// stickyRules translate to the endpoint that the client had.
+func (b *Backend) stickyRules(ports portList) (rules []string) {
+	if !b.words.byPort {
+		return []string{"dnat ip to " + b.words.client() + " map @" + affinity}
+	}
+	for p := range ports.all() {
+		rules = append(rules, "jump "+recall+p)
+	}
+	return rules
 }
 
-// stickyRule translates to the endpoint that the client had.
-func (b *Backend) stickyRule() string {
-	return "dnat " + b.words.ip + " to " + b.client() + " map @" + affinity
+// learner is the chain that remembers for so many seconds who went to one of the ports.
+type learner struct {
+	timeout string
+	ports   portList // empty where clients are not kept by port
 }
+
+func (l learner) chain() string { return "learn-" + l.timeout + l.ports.suffix("-") }
 
 // affinityObjects are asked for by every Service with affinity.
-func (b *Backend) affinityObjects(timeout string) structure {
-	return kept(&b.common, &b.common.learners, timeout, b.makeLearners)
+func (b *Backend) affinityObjects(l learner) structure {
+	return kept(&b.common, &b.common.learners, l, b.makeLearners)
 }
 
-func (b *Backend) makeLearners(timeout string) structure {
+func (b *Backend) makeLearners(l learner) structure {
 	var out structure
-	for _, name := range []string{affinity, affinityIDs, affinityPortIDs, affinityLearn} {
+	for _, name := range []string{affinityIDs, affinityPortIDs, affinityLearn} {
 		out.sets = append(out.sets, b.set(name))
 	}
+	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	const learn = "ct state new ct status dnat meta priority vmap @" + affinityLearn
-	out.chains = append(out.chains, chainObjects("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)...)
-	out.chains = append(out.chains, chainObjects("affinity-output", "type filter hook output"+afterDNAT, learn)...)
-	out.chains = append(out.chains, chainObjects("learn-"+timeout, "update @"+affinity+" { "+b.client()+" timeout "+timeout+"s : "+
-		b.words.ip+" daddr . th dport } meta priority set none")...)
+	add("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)
+	add("affinity-output", "type filter hook output"+afterDNAT, learn)
+	update := func(set, endpoint string) string {
+		return "update @" + set + " { " + b.words.client() + " timeout " + l.timeout + "s : " + endpoint + " } meta priority set none"
+	}
+	if !b.words.byPort {
+		out.sets = append(out.sets, b.set(affinity))
+		add(l.chain(), update(affinity, "ip daddr . th dport"))
+		return out
+	}
+	var updates []string
+	for p := range l.ports.all() {
+		set := affinityAt + p
+		out.sets = append(out.sets, b.set(set))
+		var rules []string
+		for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
+			// nft wants the protocol compared before it takes a port.
+			rules = append(rules, "meta l4proto "+string(protocol)+" dnat ip6 to "+b.words.client()+" map @"+set+" : "+p)
+		}
+		add(recall+p, rules...)
+		updates = append(updates, "th dport "+p+" "+update(set, "ip6 daddr"))
+	}
+	add(l.chain(), updates...)
 	return out
+}
+
+// portList is the port numbers of endpoints, sorted, each once: "8080-9090".
+type portList string
+
+// portsOf lists the ports of endpoints.
+func portsOf(lists ...[]service.Endpoint) portList {
+	var numbers []uint16
+	for _, list := range lists {
+		for _, e := range list {
+			if at, known := slices.BinarySearch(numbers, e.Addr.Port()); !known {
+				numbers = slices.Insert(numbers, at, e.Addr.Port())
+			}
+		}
+	}
+	var out []byte
+	for i, n := range numbers {
+		if i > 0 {
+			out = append(out, '-')
+		}
+		out = strconv.AppendUint(out, uint64(n), 10)
+	}
+	return portList(out)
+}
+
+func (l portList) all() iter.Seq[string] { return strings.SplitSeq(string(l), "-") }
+
+// suffix is the end of the name of a chain that is for these ports, empty for none.
+// More than a few of them are a hash.
+func (l portList) suffix(before string) string {
+	const most = 47 // eight ports of five digits
+	switch {
+	case l == "":
+		return ""
+	case len(l) <= most:
+		return before + string(l)
+	}
+	sum := sha256.Sum256([]byte(l))
+	return before + base32.StdEncoding.EncodeToString(sum[:10])
 }

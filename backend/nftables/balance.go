@@ -30,6 +30,7 @@ type balancer struct {
 	// local: pods and this node use all n endpoints, others the m on this node.
 	local, affine bool
 	m             int
+	ports         portList // of the endpoints, where clients are remembered by port
 	masquerade    masquerade
 	pods          string // match of pod traffic, empty without a detector
 	// turns names the one Service port that this is for, where slots are taken one
@@ -80,7 +81,7 @@ func (k balancer) core() string {
 	if k.local {
 		name += "local-"
 	}
-	return name + k.counts()
+	return name + k.counts() + k.ports.suffix("-to-")
 }
 
 // entry is the chain that frontends go to.
@@ -105,7 +106,7 @@ type structure struct {
 type common struct {
 	mu        sync.Mutex
 	balancers map[balancer]structure
-	learners  map[string]structure    // by seconds
+	learners  map[learner]structure
 	pods      map[netip.Prefix]string // match of traffic from there
 }
 
@@ -147,7 +148,7 @@ func (b *Backend) makeChains(k balancer) structure {
 	case k.local:
 		add(k.core(), b.localRules(k, mark)...)
 	case k.affine:
-		add(k.core(), b.scopeRule(k), b.stickyRule(), b.choose(k, k.n, 0), lost)
+		add(k.core(), slices.Concat([]string{b.scopeRule(k)}, b.stickyRules(k.ports), []string{b.choose(k, k.n, 0), lost})...)
 	default:
 		add(k.core(), arrived, b.choose(k, k.n, 0), lost)
 	}
@@ -194,7 +195,9 @@ func (b *Backend) localRules(k balancer, mark string) []string {
 	}
 	add := func(who string, n, offset int) {
 		if k.affine {
-			rules = append(rules, who+b.stickyRule())
+			for _, rule := range b.stickyRules(k.ports) {
+				rules = append(rules, who+rule)
+			}
 		}
 		rules = append(rules, who+b.choose(k, n, offset))
 	}

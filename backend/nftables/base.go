@@ -20,6 +20,7 @@ const (
 	refuse        = "refuse"         // where verdict maps go to reject
 	discard       = "discard"        // where they go to drop
 	bar           = "bar"            // where clients outside of the ranges of a frontend go
+	recall        = "recall-"        // and a port: to the endpoint with that port that the client had
 	checkSources  = "check-sources"  // source ranges, before translation
 	checkInput    = "check-input"    // new connections to this node
 	checkServices = "check-services" // new connections to others

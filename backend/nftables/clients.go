@@ -124,19 +124,62 @@ func (b *Backend) forget(stale staleClients) error {
 	if len(stale) == 0 {
 		return nil
 	}
+	sets, err := b.options.Conn.Sets(b.table)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, set := range sets {
+		if s, ours := shapeOf(set.Name); ours && s.isClients() && sameSet(set, b.words.setOf(set.Name, s)) {
+			errs = append(errs, b.forgetIn(set.Name, b.words.portIn(set.Name, s), stale))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// portIn is the end of the endpoints in a map of clients that does not hold it itself,
+// as the bytes of a key, empty where it does.
+func (w *words) portIn(set string, s *shape) string {
+	if s.holds == anEndpoint {
+		return ""
+	}
+	data, err := w.parseKey(nil, []part{port}, strings.TrimPrefix(set, affinityAt))
+	if err != nil {
+		panic(err) // isPort said it is one
+	}
+	return string(data)
+}
+
+// mayEnd tells whether some stale client may have an endpoint with that end.
+func (s staleClients) mayEnd(end string) bool {
+	for _, endpoints := range s {
+		if endpoints == nil {
+			return true
+		}
+		for e := range endpoints {
+			if strings.HasSuffix(e, end) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// forgetIn deletes stale clients from one map.
+func (b *Backend) forgetIn(set, end string, stale staleClients) error {
+	if !stale.mayEnd(end) {
+		return nil
+	}
 	var keys [][]byte
-	err := b.options.Conn.Elements(b.table, affinity, func() { keys = keys[:0] }, func(e nft.Element) {
+	err := b.options.Conn.Elements(b.table, set, func() { keys = keys[:0] }, func(e nft.Element) {
 		id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
 		endpoints, is := stale[id]
-		if is && (endpoints == nil || endpoints[string(e.Data)]) {
+		if is && (endpoints == nil || endpoints[string(e.Data)+end]) {
 			keys = append(keys, append([]byte(nil), e.Key...))
 		}
 	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil // nobody has affinity any more, and the map is gone
-	}
 	for try := 0; err == nil && len(keys) > 0 && try < forgetTries; try++ {
-		if keys, err = b.forgetKeys(keys); err == nil {
+		if keys, err = b.forgetKeys(set, keys); err == nil {
 			break
 		}
 	}
@@ -145,10 +188,10 @@ func (b *Backend) forget(stale staleClients) error {
 
 // forgetKeys deletes clients; those that are gone already are left out, and what
 // is left is to be tried again with a nil error.
-func (b *Backend) forgetKeys(keys [][]byte) ([][]byte, error) {
+func (b *Backend) forgetKeys(set string, keys [][]byte) ([][]byte, error) {
 	batch := nft.NewBatch(b.table)
 	for i, key := range keys {
-		batch.DeleteElement(affinity, nft.Element{Key: key}, i)
+		batch.DeleteElement(set, nft.Element{Key: key}, i)
 	}
 	err := b.options.Conn.Commit(batch)
 	var refused *nft.BatchError

@@ -2,11 +2,14 @@ package nftables
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"portolan/dataplane"
 	"portolan/internal/netnstest"
@@ -17,37 +20,44 @@ import (
 // remember puts a client into the map, as the learning chain does.
 func remember(t testing.TB, b *Backend, scopeName string, client netip.Addr, endpoint netip.AddrPort) {
 	t.Helper()
-	key, err := b.words.parseKey(nil, []part{address, protocol}, client.String()+" . tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := b.words.parseKey(nil, []part{address, port}, endpoint.Addr().String()+" . "+fmt.Sprint(endpoint.Port()))
-	if err != nil {
-		t.Fatal(err)
-	}
 	batch := nft.NewBatch(b.table)
-	batch.AddElement(affinity, nft.Element{Key: append(key, host(b.ids.of(scopeName))...), Data: data}, 0)
+	set, e := clientElement(b, b.ids.of(scopeName), client, endpoint)
+	batch.AddElement(set, e, 0)
 	if err := b.options.Conn.Commit(batch); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// clientElement is what is remembered of a client over TCP, and the map for it.
+func clientElement(b *Backend, scope uint32, client netip.Addr, endpoint netip.AddrPort) (set string, e nft.Element) {
+	addr, to := client.AsSlice(), endpoint.Addr().AsSlice()
+	if b.options.Family == service.IPv6 {
+		return affinityAt + fmt.Sprint(endpoint.Port()), nft.Element{Key: append(addr[4:], host(scope)...), Data: to}
+	}
+	port := binary.BigEndian.AppendUint16(nil, endpoint.Port())
+	return affinity, nft.Element{Key: append(append(addr, unix.IPPROTO_TCP, 0, 0, 0), host(scope)...), Data: append(append(to, port...), 0, 0)}
+}
+
 // remembered lists "scope endpoint" of all clients, sorted.
 func remembered(t testing.TB, b *Backend) (out []string) {
 	t.Helper()
-	err := b.options.Conn.Elements(b.table, affinity, func() { out = nil }, func(e nft.Element) {
-		text, _ := b.words.keyText(nil, []part{address, port}, e.Data)
-		id := e.Key[len(e.Key)-4:]
-		name := ""
-		for n, number := range b.ids.byName {
-			if host(number) == string(id) {
-				name = n
-			}
-		}
-		out = append(out, name+" "+string(text))
-	})
+	sets, err := b.options.Conn.Sets(b.table)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, set := range sets {
+		s, _ := shapeOf(set.Name)
+		if !s.isClients() {
+			continue
+		}
+		err := b.options.Conn.Elements(b.table, set.Name, func() {}, func(e nft.Element) {
+			endpoint := append(slices.Clone(e.Data), b.words.portIn(set.Name, s)...)
+			text, _ := b.words.keyText(nil, endpointParts, endpoint)
+			out = append(out, b.ids.name(binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:]))+" "+string(text))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	slices.Sort(out)
 	return out
@@ -112,6 +122,21 @@ func TestClientsMoveOn(t *testing.T) {
 			remember(t, b, two, at(f.external, 50), third)
 			settle(t, b)
 			check("later")
+			// Another port of the same address is another endpoint.
+			first := f.endpoints(1, 8080)[0].Addr
+			ports := sticky(2, 3)
+			ports.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(first.Addr(), 9090)
+			program(t, b, sync, f.node(), ports)
+			apply(t, sync)
+			check("a second port")
+			remember(t, b, two, at(f.external, 51), ports.Ports[0].Endpoints[2].Addr)
+			all = append(all, text(two, ports.Ports[0].Endpoints[2].Addr))
+			slices.Sort(all)
+			ports = sticky(2, 3)
+			ports.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(first.Addr(), 9090)
+			program(t, b, sync, f.node(), ports)
+			apply(t, sync)
+			check("the first port gone", text(two, first))
 			// No affinity any more.
 			program(t, b, sync, f.node(), f.web(1, 2))
 			apply(t, sync)
@@ -144,6 +169,10 @@ func TestScopes(t *testing.T) {
 	if got := scopes(); len(got) != 2 || got["default/web-1:http/local"] != 2 {
 		t.Errorf("policy Local: %v", got)
 	}
+	s.InternalPolicy = service.Local
+	if got := scopes(); len(got) != 2 || got["default/web-1:http/here"] != 1 || got["default/web-1:http/local"] != 2 {
+		t.Errorf("both policies Local: %v", got)
+	}
 	for _, name := range []string{"a", "b"} {
 		long := make([]byte, 63)
 		for i := range long {
@@ -171,17 +200,14 @@ func TestForgetsWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	remember(t, b, "default/web-1:http", at(f.external, 1), s.Ports[0].Endpoints[0].Addr)
-	var keys [][]byte
-	if err := b.options.Conn.Elements(b.table, affinity, func() {}, func(e nft.Element) { keys = append(keys, slices.Clone(e.Key)) }); err != nil {
-		t.Fatal(err)
-	}
-	gone := slices.Clone(keys[0])
+	_, e := clientElement(b, b.ids.of("default/web-1:http"), at(f.external, 1), s.Ports[0].Endpoints[0].Addr)
+	gone := slices.Clone(e.Key)
 	gone[3]++
-	left, err := b.forgetKeys([][]byte{gone, keys[0]})
+	left, err := b.forgetKeys(affinity, [][]byte{gone, e.Key})
 	if err != nil || len(left) != 1 {
 		t.Fatalf("first try: %v left, %v", left, err)
 	}
-	if left, err = b.forgetKeys(left); err != nil || len(left) != 0 || len(remembered(t, b)) != 0 {
+	if left, err = b.forgetKeys(affinity, left); err != nil || len(left) != 0 || len(remembered(t, b)) != 0 {
 		t.Errorf("second try: %v left, %v", left, err)
 	}
 }

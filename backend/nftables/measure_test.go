@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -27,14 +26,10 @@ func stickyService(i, endpoints int) *service.Service {
 func rememberMany(tb testing.TB, b *Backend, first, n int) {
 	batch := nft.NewBatch(b.table)
 	for i := range n {
-		key := []byte{172, byte(16 + i>>16), byte(i >> 8), byte(i), 6, 0, 0, 0}
-		e := benchEndpoint(first+i%2000, i%9)
-		data, err := b.words.parseKey(nil, []part{address, port}, fmt.Sprintf("%s . %d", e.Addr.Addr(), e.Addr.Port()))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		client := netip.AddrFrom4([4]byte{172, byte(16 + i>>16), byte(i >> 8), byte(i)})
 		id := b.ids.of(scopeName(20_000 + i%2000))
-		batch.AddElement(affinity, nft.Element{Key: append(key, host(id)...), Data: data}, 0)
+		set, e := clientElement(b, id, client, benchEndpoint(first+i%2000, i%9).Addr)
+		batch.AddElement(set, e, 0)
 	}
 	if err := b.options.Conn.Commit(batch); err != nil {
 		tb.Fatal(err)

@@ -29,15 +29,6 @@ func TestPlanLoads(t *testing.T) {
 		t.Run(f.family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
 			list := f.mix()
-			if f.family == service.IPv6 && oldNft(t) { // see TestRoundTrip
-				var plain []*service.Service
-				for _, s := range list {
-					if s.AffinityTimeout == 0 {
-						plain = append(plain, s)
-					}
-				}
-				list = plain
-			}
 			load(t, planOf(t, f, f.node(), list))
 			byScript := ruleset(t)
 			load(t, "flush ruleset")

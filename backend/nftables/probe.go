@@ -26,13 +26,17 @@ type feature struct {
 // can be left out of a kernel, the option that brings it.
 func (w *words) features() []feature {
 	const eps = slotMap + "1"
+	clients, endpoint := affinity, w.ip+" daddr . th dport"
+	if w.byPort {
+		clients, endpoint = affinityAt+"1", w.ip+" daddr"
+	}
 	return []feature{
 		{name: "nat chains (CONFIG_NFT_NAT)", hook: "type nat hook prerouting" + atDNAT},
 		{name: "filter chains", hook: "type filter hook forward" + atFilter},
 		{name: "a map of endpoints", set: eps},
 		{name: "a map of chains", set: balancers},
 		{name: "ranges in a concatenation (Linux 5.6)", set: sources},
-		{name: "a map with time-outs", set: affinity},
+		{name: "a map with time-outs", set: clients},
 		{name: "numgen (CONFIG_NFT_NUMGEN) and DNAT to address and port of a map",
 			set: eps, hook: "type nat hook prerouting" + atDNAT, rules: []string{"dnat " + w.ip + " to " + w.service + " . numgen random mod 1 map @" + eps}},
 		{name: "masquerade (CONFIG_NFT_MASQ)", hook: "type nat hook postrouting" + atSNAT, rules: []string{"ct status dnat masquerade fully-random"}},
@@ -40,8 +44,8 @@ func (w *words) features() []feature {
 		{name: "reject (CONFIG_NFT_REJECT)", hook: "type filter hook forward" + atFilter, rules: []string{"reject"}},
 		{name: "type of an address (CONFIG_NFT_FIB)", hook: "type filter hook prerouting" + atFilter, rules: []string{"fib daddr type local counter"}},
 		{name: "the mark of a packet", hook: "type filter hook prerouting" + atFilter, rules: []string{"meta mark set meta mark | 0x00000001"}},
-		{name: "learning from packets", set: affinity, hook: "type filter hook prerouting" + afterDNAT,
-			rules: []string{"update @" + affinity + " { " + w.ip + " saddr . meta l4proto . meta priority timeout 10s : " + w.ip + " daddr . th dport } meta priority set none"}},
+		{name: "learning from packets", set: clients, hook: "type filter hook prerouting" + afterDNAT,
+			rules: []string{"update @" + clients + " { " + w.client() + " timeout 10s : " + endpoint + " } meta priority set none"}},
 	}
 }
 

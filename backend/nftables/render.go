@@ -53,6 +53,9 @@ func (r *frontend) write() error {
 	remembered := ""
 	if forwards && k.affine {
 		remembered = scopeOf(r.f)
+		if r.b.words.byPort {
+			k.ports = portsOf(lists[:]...)
+		}
 	}
 	r.open(frontends)
 	r.frontendKey()
@@ -87,9 +90,9 @@ func (r *frontend) write() error {
 	r.close()
 	r.share(shared)
 	if remembered != "" {
-		timeout := seconds(r.f.Affinity)
-		r.element(learners, remembered, " : goto learn-", timeout)
-		r.share(r.b.affinityObjects(timeout))
+		learn := learner{seconds(r.f.Affinity), k.ports}
+		r.element(learners, remembered, " : goto ", learn.chain())
+		r.share(r.b.affinityObjects(learn))
 	}
 	if r.f.Kind == service.ClusterIP {
 		r.open("set/" + clusterIPs)

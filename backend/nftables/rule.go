@@ -3,6 +3,7 @@ package nftables
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -142,15 +143,47 @@ func (c *compiler) statement() {
 	case c.take("meta priority set"):
 		c.priority()
 	case c.take("dnat " + c.ip + " to"):
-		c.key()
-		c.expect("map")
-		c.emit(nft.Lookup{Set: c.name(), Sreg: reg, Dreg: reg, Map: true},
-			nft.DNAT{Family: c.family, Addr: reg, Port: reg + uint32(c.addrLen/4)})
+		c.translate()
+	case c.take("th dport"):
+		c.load("th dport", reg)
+		c.emit(nft.Cmp{Sreg: reg, Data: c.port()})
+	case c.take("meta l4proto tcp"):
+		c.protocol(unix.IPPROTO_TCP)
+	case c.take("meta l4proto udp"):
+		c.protocol(unix.IPPROTO_UDP)
+	case c.take("meta l4proto sctp"):
+		c.protocol(unix.IPPROTO_SCTP)
 	case c.take("update"):
 		c.update()
 	default:
 		c.match()
 	}
+}
+
+// translate reads "KEY map @map", of endpoints, and "KEY map @map : PORT", of addresses.
+func (c *compiler) translate() {
+	c.key()
+	c.expect("map")
+	after := reg + uint32(c.addrLen/4)
+	c.emit(nft.Lookup{Set: c.name(), Sreg: reg, Dreg: reg, Map: true})
+	if c.take(":") {
+		c.emit(nft.Immediate{Dreg: after, Data: c.port()})
+	}
+	c.emit(nft.DNAT{Family: c.family, Addr: reg, Port: after})
+}
+
+func (c *compiler) protocol(number byte) {
+	c.load("meta l4proto", reg)
+	c.emit(nft.Cmp{Sreg: reg, Data: string([]byte{number})})
+}
+
+// port returns the next word, a port, as it is in a packet.
+func (c *compiler) port() string {
+	n := c.number(c.word())
+	if n > math.MaxUint16 {
+		c.fail("%d is not a port", n)
+	}
+	return string([]byte{byte(n >> 8), byte(n)})
 }
 
 // bits goes on if one of the bits is set.
@@ -203,8 +236,8 @@ func (c *compiler) priority() {
 	c.emit(nft.Lookup{Set: c.name(), Sreg: reg, Dreg: reg, Map: true}, set)
 }
 
-// update reads "@MAP { KEY timeout 5s : IP daddr . th dport }" and
-// "@SET { KEY timeout 5s counter }".
+// update reads "@MAP { KEY timeout 5s : IP daddr . th dport }", the same without a
+// port, and "@SET { KEY timeout 5s counter }".
 func (c *compiler) update() {
 	set := c.name()
 	c.expect("{")
@@ -220,9 +253,13 @@ func (c *compiler) update() {
 		return
 	}
 	c.expect(":")
-	c.load(c.ip+" daddr", at)
-	c.load("th dport", at+uint32(c.addrLen/4))
-	c.expect(c.ip + " daddr . th dport }")
+	c.expect(c.ip + " daddr")
+	next := at + c.load(c.ip+" daddr", at)
+	if c.take(".") {
+		c.expect("th dport")
+		c.load("th dport", next)
+	}
+	c.expect("}")
 	c.emit(nft.Update{Set: set, Key: reg, Data: at, Timeout: milliseconds})
 }
 
@@ -288,7 +325,7 @@ func (c *compiler) key() (next uint32) {
 }
 
 func (c *compiler) field(at uint32) (next uint32) {
-	for _, field := range []string{c.ip + " saddr", c.ip + " daddr", "meta l4proto", "meta priority", "th dport"} {
+	for _, field := range []string{c.ip + " saddr", c.ip + " daddr", lastBits, "meta l4proto", "meta priority", "th dport"} {
 		if c.take(field) {
 			return at + c.load(field, at)
 		}
@@ -316,6 +353,9 @@ func (c *compiler) load(field string, at uint32) uint32 {
 	case c.ip + " saddr", c.ip + " daddr":
 		c.emit(nft.Payload{Base: nft.NetworkHeader, Offset: c.offset(field), Len: uint32(c.addrLen), Dreg: at})
 		return uint32(c.addrLen / 4)
+	case lastBits:
+		c.emit(nft.Payload{Base: nft.NetworkHeader, Offset: 12, Len: 12, Dreg: at})
+		return 3
 	case "meta l4proto":
 		c.emit(nft.Meta{Key: unix.NFT_META_L4PROTO, Dreg: at})
 	case "meta priority":

@@ -36,7 +36,10 @@ const (
 	portSlotMap = "np-eps-"
 )
 
-// affinitySize is the most clients that are remembered; who comes beyond it is
+// affinityAt is, before a port, the map of clients whose endpoint has that port.
+const affinityAt = "affinity-"
+
+// affinitySize is the most clients that one map remembers; who comes beyond it is
 // balanced without.
 const affinitySize = 1 << 18
 
@@ -52,7 +55,8 @@ const (
 	protocol
 	port
 	slot
-	number // stands for a chain that balances, or for an affinity scope
+	number      // stands for a chain that balances, or for an affinity scope
+	lastAddress // the last 96 bits of an IPv6 address
 )
 
 // holds is what a map maps to.
@@ -61,6 +65,7 @@ type holds uint8
 const (
 	nothing holds = iota
 	anEndpoint
+	anAddress
 	aVerdict
 	aChain // the number of one that balances
 	aScope // the number of one
@@ -97,12 +102,16 @@ var shapes = map[string]*shape{
 var (
 	slotShape     = &shape{key: []part{address, protocol, port, slot}, holds: anEndpoint}
 	portSlotShape = &shape{key: []part{protocol, port, slot}, holds: anEndpoint}
+	clientShape   = &shape{key: []part{lastAddress, number}, holds: anAddress, dynamic: affinitySize}
 )
 
 // shapeOf returns the shape of a set by its name, and whether it is one of ours.
 func shapeOf(name string) (*shape, bool) {
 	if s, ok := shapes[name]; ok {
 		return s, true
+	}
+	if port, is := strings.CutPrefix(name, affinityAt); is && isPort(port) {
+		return clientShape, true
 	}
 	counts, nodePort := strings.CutPrefix(name, portSlotMap)
 	if !nodePort {
@@ -129,6 +138,14 @@ func isCount(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 17)
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == s
+}
+
+// isClients tells whether a set is what is remembered of clients.
+func (s *shape) isClients() bool { return s.dynamic > 0 && s.holds != nothing }
 
 // isSlots tells whether a set maps slots to endpoints.
 func (s *shape) isSlots() bool { return s.key[len(s.key)-1] == slot }
@@ -177,6 +194,8 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 	switch s.holds {
 	case anEndpoint:
 		set.DataType, set.DataLen = nft.Concat(w.addrType, nft.TypePort), uint32(w.addrLen+4)
+	case anAddress:
+		set.DataType, set.DataLen = w.addrType, uint32(w.addrLen)
 	case aVerdict:
 		set.DataType = nft.TypeVerdict
 	case aChain, aScope:
@@ -191,6 +210,8 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 	switch {
 	case s.isSlots():
 		set.Userdata = w.slotUserdata(s)
+	case s.key[0] == lastAddress:
+		set.Userdata = w.clientUserdata()
 	case s.holdsNumber() || s.key[0] == number:
 		set.Userdata = numberUserdata(s)
 	}
@@ -209,6 +230,8 @@ func (w *words) partType(p part) (nft.Type, int) {
 		return nft.TypeInteger, 4
 	case number:
 		return nft.TypeClassID, 4
+	case lastAddress:
+		return nft.TypeInteger, 12
 	}
 	panic(fmt.Sprintf("nftables: unknown part of a key %d", p))
 }
@@ -216,9 +239,12 @@ func (w *words) partType(p part) (nft.Type, int) {
 // declaration is the set in nft's words, between its name and its elements.
 func (w *words) declaration(s *shape) string {
 	var b strings.Builder
-	if s.isSlots() {
+	switch {
+	case s.isSlots():
 		fmt.Fprintf(&b, "typeof %s . numgen random mod 65536 : %s daddr . th dport;", w.key(len(s.key) == 3), w.ip)
 		return b.String()
+	case s.key[0] == lastAddress:
+		return fmt.Sprintf("typeof %s . meta priority : ip6 daddr; size %d; flags dynamic,timeout;", lastBits, s.dynamic)
 	}
 	b.WriteString("type ")
 	for i, p := range s.key {

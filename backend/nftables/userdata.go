@@ -30,6 +30,21 @@ func (w *words) slotUserdata(s *shape) []byte {
 	)
 }
 
+// clientUserdata is the same for a map of clients, "typeof @nh,96,96 . meta priority :
+// ip6 daddr".
+func (w *words) clientUserdata() []byte {
+	const bigEndian = 2
+	return join(
+		u32(setKeyByteorder, 0),
+		u32(setDataByteorder, bigEndian),
+		tlv(setKeyTypeof, concatenation(
+			expression(exprPayload, join(u32(0, 0), u32(1, 0), u32(2, 2 /* network header */), u32(3, 96), u32(4, 96))),
+			expression(exprMeta, u32(metaKey, metaPriority)))),
+		tlv(setDataTypeof, w.daddr()),
+		u32(setDataInterval, 0),
+	)
+}
+
 // numberUserdata tells nft that numbers are in the byte order of the host; it takes
 // them for big endian otherwise.
 func numberUserdata(s *shape) []byte {
@@ -60,8 +75,9 @@ const (
 	exprConcat  = 13
 	exprNumgen  = 23
 
-	metaKey     = 0
-	metaL4Proto = 16
+	metaKey      = 0
+	metaPriority = 2
+	metaL4Proto  = 16
 
 	descIPv4      = 12
 	descIPv6      = 13

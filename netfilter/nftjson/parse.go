@@ -71,6 +71,7 @@ type table struct {
 	title, flags, objects strings.Builder
 	chains                []*chain
 	named                 map[string]*chain
+	sets                  []*declared
 }
 
 type chain struct{ name, text strings.Builder }
@@ -140,12 +141,12 @@ func (w *writer) entry(kind string, raw json.RawMessage) error {
 		t.chain(o.Name).begin(o)
 	case "rule":
 		c := t.chain(o.Chain)
+		t.learnSizes(o.Expr)
 		c.text.WriteString("\t\t" + rule(o) + "\n")
 	case "set", "map", "meter":
-		t.set(kind, o)
+		t.set(map[bool]string{false: "set", true: "map"}[kind == "map"], o)
 	case "element":
-		t.objects.WriteString("\t# more elements\n")
-		t.set("set", o)
+		t.set("# more elements\n\tset", o)
 	default:
 		t.object(kind, o)
 	}
@@ -188,10 +189,11 @@ func list(v any) []string {
 	return nil
 }
 
-// set writes the declaration of a set or map with its elements.
+// set reads the declaration of a set or map with its elements.
 func (t *table) set(kind string, o object) {
-	b := &t.objects
-	fmt.Fprintf(b, "\t%s %s {\n\t\ttype %s", map[bool]string{false: "set", true: "map"}[kind == "map"], o.Name, strings.Join(list(o.Type), " . "))
+	s := &declared{kind: kind, name: o.Name, key: list(o.Type)}
+	t.sets = append(t.sets, s)
+	b := &s.rest
 	if o.Map != nil {
 		b.WriteString(" : " + strings.Join(list(o.Map), " . "))
 	}
@@ -239,7 +241,11 @@ func (t *table) object(kind string, o object) {
 func (w *writer) text() string {
 	var b strings.Builder
 	for _, t := range w.order {
-		b.WriteString("table " + t.title.String() + " {\n" + t.flags.String() + t.objects.String())
+		b.WriteString("table " + t.title.String() + " {\n" + t.flags.String())
+		for _, s := range t.sets {
+			s.write(&b)
+		}
+		b.WriteString(t.objects.String())
 		for _, c := range t.chains {
 			b.WriteString("\tchain " + c.name.String() + " {\n" + c.text.String() + "\t}\n\n")
 		}

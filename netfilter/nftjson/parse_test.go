@@ -25,7 +25,7 @@ func read(t testing.TB, name string) string {
 // The text and the JSON of one ruleset, and the script it was loaded from,
 // mean the same.
 func TestSameMeaning(t *testing.T) {
-	for _, name := range []string{"everything", "kube-proxy", "affinity-learn", "slots", "flannel", "docker", "firewalld", "calico"} {
+	for _, name := range []string{"everything", "kube-proxy", "affinity-learn", "affinity-by-port", "slots", "flannel", "docker", "firewalld", "calico"} {
 		text, err := nfttext.Parse(name, read(t, name+".nft"))
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func line(ls []string, i int) string {
 // Nothing of the kernel's own rulesets is unknown but what is said here.
 func TestUnknowns(t *testing.T) {
 	for name, want := range map[string][]string{
-		"kube-proxy": nil, "affinity-learn": nil, "slots": nil, "flannel": nil, "docker": nil, "firewalld": nil, "calico": nil,
+		"kube-proxy": nil, "affinity-learn": nil, "affinity-by-port": nil, "slots": nil, "flannel": nil, "docker": nil, "firewalld": nil, "calico": nil,
 		"everything": {"dnat ip prefix to ip daddr map { 10.0.0.0/24 : 10.1.0.0/24 }"},
 	} {
 		d, err := nftjson.Parse(name, read(t, name+".json"))
@@ -152,7 +152,7 @@ func TestErrors(t *testing.T) {
 // FuzzParse: no text makes the reader fall, and what it reads it can read
 // again from its own text.
 func FuzzParse(f *testing.F) {
-	for _, name := range []string{"everything", "kube-proxy", "affinity-learn", "slots", "flannel", "docker", "firewalld", "calico"} {
+	for _, name := range []string{"everything", "kube-proxy", "affinity-learn", "affinity-by-port", "slots", "flannel", "docker", "firewalld", "calico"} {
 		f.Add(read(f, name+".json"))
 	}
 	f.Add(`{"nftables": [{"add": {"table": {"family": "ip", "name": "x"}}}, {"rule": {"family": "ip", "table": "x", "chain": "y", "expr": [{"vmap": {"key": {"numgen": {"mode": "inc", "mod": 2}}, "data": {"set": [[0, {"jump": {"target": "z"}}]]}}}]}}]}`)

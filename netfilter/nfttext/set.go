@@ -72,17 +72,23 @@ func (p *parser) inSet(t *table, s *netfilter.NFTSet) error {
 	return nil
 }
 
-// typeNames reads "ipv4_addr . inet_proto".
+// typeNames reads "ipv4_addr . inet_proto". Raw bytes, "@nh,96,96", stand for
+// integers of that length.
 func (p *parser) typeNames() []netfilter.Part {
 	var out []netfilter.Part
 	for {
-		t := p.next()
-		d, _ := netfilter.DataTypeByName(t.text)
-		part := netfilter.PartOf(d)
-		if d == netfilter.IntegerType {
-			part.Bytes = 4 // JSON does not tell; lookups widen shorter ones
+		if p.peek().is("@") {
+			p.next()
+			e, _ := (&rule{parser: p}).raw()
+			out = append(out, netfilter.Parts(e)...)
+		} else {
+			d, _ := netfilter.DataTypeByName(p.next().text)
+			part := netfilter.PartOf(d)
+			if d == netfilter.IntegerType {
+				part.Bytes = 4 // JSON does not tell; lookups widen shorter ones
+			}
+			out = append(out, part)
 		}
-		out = append(out, part)
 		if !p.peek().is(".") {
 			return out
 		}

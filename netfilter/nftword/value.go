@@ -3,6 +3,7 @@
 package nftword
 
 import (
+	"math/big"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -126,6 +127,9 @@ func single(p netfilter.Part, word string) (string, bool) {
 }
 
 func number(p netfilter.Part, word string) (string, bool) {
+	if p.Bytes > 8 {
+		return longNumber(p, word)
+	}
 	n, err := strconv.ParseUint(word, 0, 64)
 	if err != nil {
 		if n, err = strconv.ParseUint(word, 10, 64); err != nil {
@@ -136,6 +140,16 @@ func number(p netfilter.Part, word string) (string, bool) {
 		return "", false
 	}
 	return netfilter.Bytes(n, p.Bytes), true
+}
+
+// longNumber reads a number that fills more than eight bytes, as raw parts of an
+// IPv6 address do.
+func longNumber(p netfilter.Part, word string) (string, bool) {
+	n, ok := new(big.Int).SetString(word, 0)
+	if !ok || n.Sign() < 0 || n.BitLen() > 8*int(p.Bytes) {
+		return "", false
+	}
+	return string(n.FillBytes(make([]byte, p.Bytes))), true
 }
 
 // classID reads major:minor, both in hexadecimal.

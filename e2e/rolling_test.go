@@ -99,10 +99,13 @@ func (u *rolling) add(t *testing.T, ready bool) *replica {
 		t.Fatal(err)
 	}
 	for _, addr := range pod.Addrs { // no slice has it before its node reaches it
-		for u.Node("node1").Dial("tcp", netip.AddrPortFrom(addr, podPort), silence).Verdict != lab.Answered {
-			if t.Context().Err() != nil {
-				t.Fatalf("pod %s at %v does not answer", name, addr)
+		if err := eventually(func() error {
+			if o := u.Node("node1").Dial("tcp", netip.AddrPortFrom(addr, podPort), silence); o.Verdict != lab.Answered {
+				return fmt.Errorf("pod %s at %v: %v", name, addr, o)
 			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
 	}
 	r := &replica{pod: pod, is: podState{pod: name, ready: ready, serving: ready}}

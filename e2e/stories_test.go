@@ -23,6 +23,9 @@ func TestStories(t *testing.T) {
 }
 
 func stories(mode string) []sequence {
+	if mode == "ipvs" { // a step takes a second of a guest's: those in which endpoints and addresses come and go
+		return []sequence{endpointStory(), policyStory(), rangesStory(), guardedStory(), reuseStory(), swapStory()}
+	}
 	return []sequence{
 		endpointStory(), portStory(mode), typeStory(), policyStory(), internalPolicyStory(), affinityStory(),
 		rangesStory(), guardedStory(), reuseStory(), swapStory(), sameAddressStory(), weightStory(),

@@ -47,29 +47,35 @@ func TestAffinity(t *testing.T) {
 
 // sticks calls from every address again and again for more than two time-outs.
 // Forgotten affinity is a new choice of three, so with five callers it cannot hide.
-// A pause that comes near the time-out, on a machine that has no time for us,
-// proves nothing: then it begins again. Each family has five.
+// A pause longer than the time-out, on a machine that has no time for us, proves
+// nothing: then it begins again. Each family has five callers.
 func (c *cluster) sticks(clients []netip.Addr) error {
 	pace := time.NewTicker(affinityTimeout / 10)
 	defer pace.Stop()
-	pods := map[netip.Addr]string{}
+	type choice struct {
+		pod   string
+		asked time.Time // before the call
+	}
+	choices := map[netip.Addr]choice{}
 	began := time.Now()
-	last := began
 	for time.Since(began) < affinityTimeout*5/2 {
 		for _, from := range clients {
+			now := choice{asked: time.Now()}
 			o := c.try(c.Client, lab.Call{Proto: "tcp", From: from, To: stickyAt(from), Timeout: patience})
 			if o.Verdict != lab.Answered {
 				return fmt.Errorf("affinity: from %v: %v", from, o)
 			}
-			if time.Since(last) > affinityTimeout/2 {
-				began, pods = time.Now(), map[netip.Addr]string{}
+			now.pod = o.Pod
+			before, known := choices[from]
+			switch {
+			case known && time.Since(before.asked) >= affinityTimeout:
+				clear(choices)
+				began = time.Now()
+			case known && before.pod != now.pod:
+				return fmt.Errorf("affinity: %v went from %s to %s, %v after it asked", from, before.pod, now.pod, time.Since(before.asked))
 			}
-			if before := pods[from]; before != "" && before != o.Pod {
-				return fmt.Errorf("affinity: %v went from %s to %s, %v after it began", from, before, o.Pod, time.Since(began))
-			}
-			pods[from] = o.Pod
+			choices[from] = now
 		}
-		last = time.Now()
 		<-pace.C
 	}
 	return nil

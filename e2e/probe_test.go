@@ -208,7 +208,7 @@ func (p *probe) once() bool {
 	allowed := slices.Concat(p.phases[first:]...)
 	isOld, isNew := slices.Contains(p.old, text), slices.Contains(p.new, text)
 	switch {
-	case p.proto == "tcp" && again && first != len(p.phases)-1 && o.Verdict != lab.Answered:
+	case p.proto == "tcp" && again && o.Verdict != lab.Answered && (first != len(p.phases)-1 || !p.forced):
 		return true // began as a flow of then, and met the rules of now
 	case !slices.Contains(allowed, text):
 		p.err = fmt.Errorf("%v: call %d: %v, want %s", p, p.calls, o, strings.Join(allowed, " or "))

@@ -121,6 +121,21 @@ func TestKubeProxyByName(t *testing.T) {
 	}
 }
 
+// What verify, trace and dump list on a node in ipvs mode, the image can list.
+func TestSetsAreListed(t *testing.T) {
+	needsRoot(t)
+	t.Parallel()
+	w := newWorld(t, lab.NFT)
+	if out, err := w.node.Command(t.Context(), lab.HostVariant, "ipset", "create", "KUBE-CLUSTER-IP", "hash:ip,port").CombinedOutput(); err != nil {
+		t.Fatalf("ipset create: %v\n%s", err, out)
+	}
+	c := w.pod("iptables")
+	c.Args = []string{"/usr/sbin/ipset", "save"}
+	if out, err := c.command(t, w.node).CombinedOutput(); err != nil || !strings.Contains(string(out), "create KUBE-CLUSTER-IP hash:ip,port") {
+		t.Errorf("ipset save: %v\n%s", err, out)
+	}
+}
+
 // Legacy iptables is what NET_RAW is for.
 func TestLegacyNeedsNetRaw(t *testing.T) {
 	needsRoot(t)

@@ -44,7 +44,7 @@ e2e: ## scenarios with real packets, in network namespaces
 
 e2e-ipvs: ## the part of e2e that needs other kernels: they run as guests
 	tools/system-packages $(PROGRAMS)
-	tools/guest/e2e | tools/e2e-summary || { [ "$$AGAIN" = 1 ] && tools/guest/e2e | tools/e2e-summary; }
+	tools/guest/e2e | tools/e2e-summary || { [ "$${AGAIN-}" = 1 ] && tools/guest/e2e | tools/e2e-summary; }
 
 soak: ## changes, flushes, restarts, kills and rolling updates, half an hour of them
 	tools/system-packages $(PROGRAMS)

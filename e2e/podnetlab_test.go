@@ -80,6 +80,7 @@ func startPodNet(t *testing.T, n *lab.Node, backend, manifests string, log io.Wr
 
 func newPodNet(t *testing.T, nodes int) *podNet {
 	t.Helper()
+	dir := t.TempDir() // removed when nobody writes into it any more
 	top := lab.Numbered(nodes, 2, 8080)
 	top.PodNetwork, top.PodMTU = true, 1450
 	l, err := lab.New(top)
@@ -91,7 +92,7 @@ func newPodNet(t *testing.T, nodes int) *podNet {
 			t.Error(err)
 		}
 	})
-	return &podNet{Lab: l, t: t, dir: t.TempDir(), running: map[string]*lab.Cmd{}}
+	return &podNet{Lab: l, t: t, dir: dir, running: map[string]*lab.Cmd{}}
 }
 
 // configure writes net-conf.json and the Nodes of the numbers given.

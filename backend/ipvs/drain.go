@@ -33,6 +33,7 @@ type drains struct {
 	retired  map[ipvs.ID]bool     // virtual servers that go with their last real server
 	drainNow map[ipvs.ID]bool     // where something of this came since the last look
 	timer    *time.Timer
+	next     time.Time // when it rings
 }
 
 func newDrains() drains {
@@ -54,6 +55,7 @@ func (d *drains) forgetServer(id ipvs.ID) {
 func (b *Backend) Drain(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.unschedule()
 	for real := range b.draining {
 		b.drainNow[real.server] = true
 	}
@@ -115,25 +117,39 @@ func (b *Backend) mayGo(p ipvs.Protocol, waited time.Duration, connections uint3
 	return connections == 0 || b.options.DrainWithin > 0 && waited >= b.options.DrainWithin
 }
 
-// schedule has it looked again while something waits.
+// schedule has it looked again while something waits. What comes all the time, for other
+// servers, delays nothing; what is there yet though its time was over is not looked for
+// more often than the rest.
 func (b *Backend) schedule() {
-	if b.timer != nil {
-		b.timer.Stop()
-		b.timer = nil
-	}
 	if len(b.draining)+len(b.retired) == 0 {
+		b.unschedule()
 		return
 	}
-	next := drainEvery
-	for real := range b.draining {
+	pause, latest := drainEvery, time.Duration(0)
+	for real, since := range b.draining {
 		if real.server.Protocol != ipvs.TCP {
-			next = underWay
-			break
+			latest = max(latest, underWay-time.Since(since)) // one look for all of one write
 		}
 	}
-	b.timer = time.AfterFunc(next, func() {
+	if latest > 0 {
+		pause = latest
+	}
+	next := time.Now().Add(pause)
+	if b.timer != nil && !next.Before(b.next) {
+		return
+	}
+	b.unschedule()
+	b.next = next
+	b.timer = time.AfterFunc(pause, func() {
 		if err := b.Drain(context.Background()); err != nil && b.options.Trouble != nil {
 			b.options.Trouble(err)
 		}
 	})
+}
+
+func (b *Backend) unschedule() {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
 }

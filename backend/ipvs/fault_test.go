@@ -291,6 +291,41 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestServiceGoesWhileItDrains: a Service that is deleted while its last real server still
+// has a connection leaves no virtual server behind, which nobody would know again: its
+// address and the entries of its sets are gone.
+func TestServiceGoesWhileItDrains(t *testing.T) {
+	f := families[0]
+	inNamespace(t)
+	b := live(t, f.family)
+	sync := dataplane.NewSync(b)
+	listener, err := net.Listen("tcp", at(f.node, 11).String()+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := f.web(1, 1)
+	s.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(at(f.node, 11), 8080)
+	program(t, b, sync, f.self(), s)
+	apply(t, sync)
+	conn, err := net.DialTimeout("tcp", at(f.cluster, 1).String()+":80", 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	program(t, b, sync, f.self(), f.web(1, 0))
+	apply(t, sync)
+	if got, want := reals(t, b, ipvs.TCP, at(f.cluster, 1), 80), []string{"192.0.2.11:8080 0"}; !slices.Equal(got, want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	sync.Remove(s.Name.String())
+	apply(t, sync)
+	left, err := b.options.Kernel.Servers.Servers()
+	if err != nil || len(left) > 0 || len(b.draining)+len(b.retired) > 0 {
+		t.Errorf("left: %v, %v waits, %v; %v", left, b.draining, b.retired, err)
+	}
+}
+
 // TestAnswersUnderWay: a UDP real server that goes gets no new flows at once, and what
 // it answers to those that it has is translated back for a moment; then it is removed.
 func TestAnswersUnderWay(t *testing.T) {

@@ -175,11 +175,12 @@ func (u *update) removeVirtual(gone bool, old, now *target) error {
 	case gone && u.b.excluded(id):
 		return nil
 	case gone:
-		u.b.forgetServer(id)
-		if !old.serves() {
-			return nil
+		if old.serves() || u.b.retired[id] {
+			if err := ignore(u.b.options.Kernel.Servers.DeleteServer(id), unix.ESRCH); err != nil {
+				return err
+			}
 		}
-		return ignore(u.b.options.Kernel.Servers.DeleteServer(id), unix.ESRCH)
+		u.b.forgetServer(id)
 	case old.serves() && !now.serves():
 		u.b.retired[id] = true
 		u.b.drainNow[id] = true

@@ -181,13 +181,16 @@ func (t *Tool) Loaded(table string) bool {
 var versionText = regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?(?: \((legacy|nf_tables)\))?`)
 
 // plainVariant is what "iptables" on the PATH is: of the variant whose program is the
-// same file, without a version, or else what it says of itself.
+// same file, without a version, or else what it says of itself. Where programs of both are
+// that file, it is a wrapper that chooses by itself.
 func plainVariant(ctx context.Context) (Version, Variant, error) {
 	plain := programFile("iptables")
-	for _, v := range []Variant{NFT, Legacy} {
-		if os.SameFile(plain, programFile("iptables-"+string(v))) {
-			return Version{}, v, nil
-		}
+	isNFT, isLegacy := os.SameFile(plain, programFile("iptables-nft")), os.SameFile(plain, programFile("iptables-legacy"))
+	switch {
+	case isNFT && !isLegacy:
+		return Version{}, NFT, nil
+	case isLegacy && !isNFT:
+		return Version{}, Legacy, nil
 	}
 	return programVersion(ctx, "iptables")
 }

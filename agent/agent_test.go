@@ -279,7 +279,7 @@ func TestARefusedServiceDoesNotStopTheOthers(t *testing.T) {
 }
 
 // A Service that is refused when it comes does not wait for the next look that comes
-// anyway.
+// anyway, nor for that at another one, which is refused for long.
 func TestARefusedServiceIsTriedAgainSoon(t *testing.T) {
 	b := newFakeBackend()
 	var full atomic.Bool
@@ -287,7 +287,7 @@ func TestARefusedServiceIsTriedAgainSoon(t *testing.T) {
 	b.Refuse = func(p dataplane.Plan) error {
 		for _, c := range p.Changes {
 			for _, o := range c.Created {
-				if full.Load() && o.Key.Name == "b" {
+				if full.Load() && o.Key.Name == "b" || o.Key.Name == "c" {
 					return &dataplane.Refusal{Key: o.Key, Err: errors.New("no room")}
 				}
 			}
@@ -295,9 +295,9 @@ func TestARefusedServiceIsTriedAgainSoon(t *testing.T) {
 		return nil
 	}
 	run(t, b, options(), func(a *Agent) {
-		s := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1")}, nil)
+		s := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1"), svc("c", "10.0.0.3")}, nil)
 		a.Publish(s)
-		pass(time.Minute)
+		pass(10 * time.Hour)
 		a.Publish(s.With(s.Node, []*service.Service{svc("b", "10.0.0.2")}, nil))
 		pass(time.Second)
 		full.Store(false)

@@ -34,7 +34,8 @@ type loop struct {
 	noticed    bool                   // others did something since the last full look
 	notice     dataplane.Notice       // what they did, as far as that is known
 	failures   int                    // writes in a row that failed
-	refusals   int                    // writes since the kernel refused Services, the first and full looks
+	held       map[string]bool        // owners that the kernel refused at the last write
+	refusals   int                    // writes since the kernel refused another one: that, and full looks
 	troubles   map[trouble]string     // that were told, with their texts
 	journal    *Journal
 }
@@ -201,8 +202,13 @@ func (l *loop) plan(r Result) {
 	l.failures = 0
 	now := time.Now()
 	refused := len(r.Report.Rejected) > 0
+	another := slices.ContainsFunc(r.Report.Rejected, func(one dataplane.Rejection) bool { return !l.held[one.Owner] })
+	l.held = map[string]bool{}
+	for _, one := range r.Report.Rejected {
+		l.held[one.Owner] = true
+	}
 	if !r.Full {
-		if refused && l.refusals == 0 {
+		if another {
 			l.refusals = 1
 			if soon := now.Add(refusedPause); soon.Before(l.nextFull) {
 				l.nextFull = soon

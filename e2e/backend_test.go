@@ -67,8 +67,8 @@ func (p portolan) Name() string { return p.name }
 func (p portolan) isStandard() bool { return p.mode == "iptables" && p.flags == nil }
 
 // readyWithin bounds the first sync; it takes tenths of a second on a quiet machine,
-// and half a minute on an emulated one.
-const readyWithin = 2 * time.Minute
+// and minutes on an emulated one that is short of time.
+const readyWithin = 5 * time.Minute
 
 func (p portolan) Start(ctx context.Context, node *lab.Node, manifests string, args []string, log io.Writer) (func() error, error) {
 	cmd, err := p.launch(ctx, node, manifests, args, log)

@@ -380,9 +380,14 @@ func TestAnswersUnderWay(t *testing.T) {
 		t.Logf("nothing seen of the time in between: this machine was busy for %v", waited)
 	}
 	b.mu.Unlock()
-	for deadline := time.Now().Add(30 * time.Second); len(here()) > 0; time.Sleep(underWay / 10) {
+	left := func() []string {
+		b.mu.Lock() // of the connection to the kernel
+		defer b.mu.Unlock()
+		return here()
+	}
+	for deadline := time.Now().Add(30 * time.Second); len(left()) > 0; time.Sleep(underWay / 10) {
 		if time.Now().After(deadline) {
-			t.Fatalf("still there: %v", here())
+			t.Fatalf("still there: %v", left())
 		}
 	}
 	nothingToDo(t, b, f.self(), without)

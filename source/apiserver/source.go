@@ -31,10 +31,12 @@ import (
 
 const (
 	// settle is the least time from one Snapshot to the next, so that a burst of
-	// events gives few of them; busy, after so many in a row that had to wait: a storm
-	// costs less, and one change among some others waits no longer.
+	// events gives few of them; busy, after so many in a row that had to wait, unless
+	// nothing has come for a lull: a storm costs less, its last change waits no longer
+	// than others, and one change among some others does not either.
 	settle = 10 * time.Millisecond
-	busy   = 15 * time.Millisecond
+	busy   = 25 * time.Millisecond
+	lull   = 12 * time.Millisecond
 	inARow = 4
 	// nodeWait is how long a Node without addresses is waited for, as kube-proxy;
 	// podCIDRWait, how long one without pod CIDRs where these are what pods are
@@ -166,6 +168,7 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 		news     bool
 		waited   int // Snapshots in a row that waited for the one before to settle
 		settling <-chan time.Time
+		quiet    <-chan time.Time // in a storm
 	)
 	for {
 		select {
@@ -175,13 +178,17 @@ func (s *Source) tell(ctx context.Context, settings <-chan func(*kube.Settings),
 			_ = s.change(func() error { s.cluster.Configure(change); return nil }) // it has no errors
 			continue
 		case <-s.wake:
-			news = true
+			if news = true; settling != nil && waited >= inARow {
+				quiet = time.After(lull)
+			}
+		case <-quiet:
+			quiet, settling = nil, nil
 		case <-start.timer:
 			start.timer = nil
 			start.patience++
 			news = true
 		case <-settling:
-			settling = nil
+			quiet, settling = nil, nil
 			if waited++; !news {
 				waited = 0
 			}

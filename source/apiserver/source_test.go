@@ -255,6 +255,31 @@ func TestFirstSnapshot(t *testing.T) {
 	}
 }
 
+// In a storm few Snapshots are told, and its last event waits for a lull at most.
+func TestStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := source(kube.DetectClusterCIDR, &logText{})
+		out := run(t, s, nil)
+		must(t, s.services.Replace(nil, "1"), s.slices.Replace(nil, "1"), s.cidrs.Replace(nil, "1"), s.node.Replace([]any{node("1", nil)}, "1"))
+		time.Sleep(time.Second)
+		const events, pace = 400, 8 * time.Millisecond
+		for i := range events {
+			must(t, s.services.Add(svc(fmt.Sprintf("s%d", i), "2", "10.96.0.1")))
+			if i < events-1 {
+				time.Sleep(pace)
+			}
+		}
+		if n := out.count() - 1; n > int(events*pace/busy)+2*inARow {
+			t.Errorf("%d Snapshots of a storm of %d events in %v", n, events, events*pace)
+		}
+		time.Sleep(lull)
+		synctest.Wait()
+		if endpoints(out.last, fmt.Sprintf("s%d", events-1)) == "no Service" {
+			t.Error("the last event waits longer than a lull")
+		}
+	})
+}
+
 // The first change is told at once, and a burst of them in few Snapshots.
 func TestCoalescing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,9 +35,9 @@ const (
 	// nothing has come for a lull: a storm costs less, its last change waits no longer
 	// than others, and one change among some others does not either.
 	settle = 10 * time.Millisecond
-	busy   = 25 * time.Millisecond
+	busy   = 40 * time.Millisecond
 	lull   = 12 * time.Millisecond
-	inARow = 4
+	inARow = 10
 	// nodeWait is how long a Node without addresses is waited for, as kube-proxy;
 	// podCIDRWait, how long one without pod CIDRs where these are what pods are
 	// known by.

@@ -250,6 +250,28 @@ func TestUnroutable(t *testing.T) {
 	}
 }
 
+// drainConnected programs a Service beside others, connects to its only endpoint for as
+// long as the test runs, and has the Service be as given afterwards.
+func drainConnected(t *testing.T, b *Backend, sync *dataplane.Sync, f family, after *service.Service, others ...*service.Service) {
+	t.Helper()
+	listener, err := net.Listen("tcp", at(f.node, 11).String()+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	s := f.web(1, 1)
+	s.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(at(f.node, 11), 8080)
+	program(t, b, sync, f.self(), append([]*service.Service{s}, others...)...)
+	apply(t, sync)
+	conn, err := net.DialTimeout("tcp", at(f.cluster, 1).String()+":80", 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	program(t, b, sync, f.self(), after)
+	apply(t, sync)
+}
+
 // TestDrain: a real server with a connection gets weight 0 and stays, until its time
 // is over.
 func TestDrain(t *testing.T) {
@@ -257,22 +279,7 @@ func TestDrain(t *testing.T) {
 	inNamespace(t)
 	b := live(t, f.family)
 	sync := dataplane.NewSync(b)
-	listener, err := net.Listen("tcp", at(f.node, 11).String()+":8080")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	s := f.web(1, 1)
-	s.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(at(f.node, 11), 8080)
-	program(t, b, sync, f.self(), s, f.web(2, 2))
-	apply(t, sync)
-	conn, err := net.DialTimeout("tcp", at(f.cluster, 1).String()+":80", 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	program(t, b, sync, f.self(), f.web(1, 0))
-	apply(t, sync)
+	drainConnected(t, b, sync, f, f.web(1, 0), f.web(2, 2))
 	for range 2 {
 		if got, want := reals(t, b, ipvs.TCP, at(f.cluster, 1), 80), []string{"192.0.2.11:8080 0"}; !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)
@@ -291,34 +298,22 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestServiceGoesWhileItDrains: a Service that is deleted while its last real server still
-// has a connection leaves no virtual server behind, which nobody would know again: its
-// address and the entries of its sets are gone.
+// TestServiceGoesWhileItDrains: a Service that drops, having no endpoint here, and is
+// deleted while its last real server still has a connection leaves no virtual server
+// behind, which nobody would know again: its address and the entries of its sets are gone.
 func TestServiceGoesWhileItDrains(t *testing.T) {
 	f := families[0]
 	inNamespace(t)
 	b := live(t, f.family)
 	sync := dataplane.NewSync(b)
-	listener, err := net.Listen("tcp", at(f.node, 11).String()+":8080")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	s := f.web(1, 1)
-	s.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(at(f.node, 11), 8080)
-	program(t, b, sync, f.self(), s)
-	apply(t, sync)
-	conn, err := net.DialTimeout("tcp", at(f.cluster, 1).String()+":80", 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	program(t, b, sync, f.self(), f.web(1, 0))
-	apply(t, sync)
+	away := f.web(1, 1)
+	away.InternalPolicy = service.Local
+	away.Ports[0].Endpoints[0].Node = "elsewhere"
+	drainConnected(t, b, sync, f, away)
 	if got, want := reals(t, b, ipvs.TCP, at(f.cluster, 1), 80), []string{"192.0.2.11:8080 0"}; !slices.Equal(got, want) {
 		t.Fatalf("%v, want %v", got, want)
 	}
-	sync.Remove(s.Name.String())
+	sync.Remove(away.Name.String())
 	apply(t, sync)
 	left, err := b.options.Kernel.Servers.Servers()
 	if err != nil || len(left) > 0 || len(b.draining)+len(b.retired) > 0 {

@@ -39,7 +39,7 @@ func TestR160WhatTheKernelLacks(t *testing.T) {
 func TestProbeStarts(t *testing.T) {
 	inNamespace(t)
 	f := families[0]
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	log := countPrograms(t, b)
 	probe := func(when string, want int) error {
 		if err := os.Remove(log); err != nil && !os.IsNotExist(err) {
@@ -68,7 +68,7 @@ func TestProbeStarts(t *testing.T) {
 	}
 	tool.RestoreProgram = able
 	sync := dataplane.NewSync(b)
-	program(t, b, sync, f.self(), f.web(1, 2))
+	program(t, b, sync, self(f), f.Web(1, 2))
 	apply(t, sync)
 	if err := probe("rules of ours there", 0); err != nil {
 		t.Error(err)

@@ -16,11 +16,11 @@ import (
 func TestSchedulerOfAService(t *testing.T) {
 	f := families[0]
 	inNamespace(t)
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	sync := dataplane.NewSync(b)
 	k := b.options.Kernel.Servers
 	web := func(scheduler string, weight service.Weight) *service.Service {
-		s := f.web(1, 2)
+		s := f.Web(1, 2)
 		s.Scheduler = scheduler
 		s.Ports[0].Endpoints[0].Weight = weight
 		return s
@@ -28,11 +28,11 @@ func TestSchedulerOfAService(t *testing.T) {
 	there := func() string {
 		t.Helper()
 		list, err := k.Servers()
-		i := slices.IndexFunc(list, func(s ipvs.Server) bool { return s.ID.Addr == netip.AddrPortFrom(at(f.cluster, 1), 80) })
+		i := slices.IndexFunc(list, func(s ipvs.Server) bool { return s.ID.Addr == netip.AddrPortFrom(at(f.Cluster, 1), 80) })
 		if err != nil || i < 0 {
 			t.Fatalf("%+v, %v", list, err)
 		}
-		return strings.Join(append([]string{list[i].Scheduler}, reals(t, b, ipvs.TCP, at(f.cluster, 1), 80)...), " ")
+		return strings.Join(append([]string{list[i].Scheduler}, reals(t, b, ipvs.TCP, at(f.Cluster, 1), 80)...), " ")
 	}
 	for _, step := range []struct {
 		scheduler string
@@ -47,7 +47,7 @@ func TestSchedulerOfAService(t *testing.T) {
 		{"", 0, "rr 10.244.1.1:8080 1 10.244.2.2:8080 1", 2},
 	} {
 		before := k.Writes
-		program(t, b, sync, f.self(), web(step.scheduler, step.weight), f.web(2, 2))
+		program(t, b, sync, self(f), web(step.scheduler, step.weight), f.Web(2, 2))
 		apply(t, sync)
 		if before == 0 {
 			step.writes += 3 // of the other Service
@@ -55,9 +55,9 @@ func TestSchedulerOfAService(t *testing.T) {
 		if got := there(); got != step.want || k.Writes-before != step.writes {
 			t.Errorf("%+v: %s, %d writes", step, got, k.Writes-before)
 		}
-		nothingToDo(t, b, f.self(), web(step.scheduler, step.weight), f.web(2, 2))
+		nothingToDo(t, b, self(f), web(step.scheduler, step.weight), f.Web(2, 2))
 	}
-	program(t, b, sync, f.self(), web("nosuch", 0), f.web(2, 3))
+	program(t, b, sync, self(f), web("nosuch", 0), f.Web(2, 3))
 	r, err := sync.Apply(t.Context())
 	if err != nil || len(r.Rejected) != 1 || r.Rejected[0].Owner != "default/web-1" || !strings.Contains(r.Rejected[0].Err.Error(), "lacks the scheduler nosuch (module ip_vs_nosuch)") {
 		t.Errorf("rejected: %+v, %v", r.Rejected, err)
@@ -65,7 +65,7 @@ func TestSchedulerOfAService(t *testing.T) {
 	if got, want := there(), "rr 10.244.1.1:8080 1 10.244.2.2:8080 1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := reals(t, b, ipvs.TCP, at(f.cluster, 2), 80); len(got) != 3 {
+	if got := reals(t, b, ipvs.TCP, at(f.Cluster, 2), 80); len(got) != 3 {
 		t.Errorf("the other Service: %v", got)
 	}
 }

@@ -173,9 +173,9 @@ func (c between) stretch(t *testing.T, b *Backend) {
 // counts as gone; a Service that goes meanwhile takes it along at once.
 func TestWhatWaitsIsAsWanted(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
 			has := func(what string, refusals, addresses int) {
 				t.Helper()
@@ -185,9 +185,9 @@ func TestWhatWaitsIsAsWanted(t *testing.T) {
 			}
 			become := func(endpoints int) {
 				t.Helper()
-				program(t, b, sync, f.node(), f.web(1, endpoints))
+				program(t, b, sync, nodeOf(f), f.Web(1, endpoints))
 				apply(t, sync)
-				nothingToDo(t, b, f.node(), f.web(1, endpoints))
+				nothingToDo(t, b, nodeOf(f), f.Web(1, endpoints))
 				b.fresh = false // nobody asked but this test
 			}
 			become(0)
@@ -198,7 +198,7 @@ func TestWhatWaitsIsAsWanted(t *testing.T) {
 			settle(t, b)
 			has("without endpoints again", 1, 1)
 			become(1)
-			sync.Remove(f.web(1, 0).Name.String())
+			sync.Remove(f.Web(1, 0).Name.String())
 			apply(t, sync)
 			has("gone", 0, 0)
 			become(1)
@@ -213,13 +213,13 @@ func TestWhatWaitsIsAsWanted(t *testing.T) {
 // what others deleted, goes with its Service.
 func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
-			program(t, b, sync, f.node(), f.web(1, 1))
+			program(t, b, sync, nodeOf(f), f.Web(1, 1))
 			apply(t, sync)
-			program(t, b, sync, f.node(), f.web(2, 1))
+			program(t, b, sync, nodeOf(f), f.Web(2, 1))
 			apply(t, sync) // its address is still to come
 			load(t, "flush ruleset")
 			if _, err := sync.Reconcile(t.Context()); err != nil {
@@ -228,13 +228,13 @@ func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 			if n := elements(t, b, clusterIPs); n != 2 {
 				t.Errorf("%d addresses after the repair, not 2", n)
 			}
-			sync.Remove(f.web(2, 1).Name.String())
+			sync.Remove(f.Web(2, 1).Name.String())
 			apply(t, sync)
 			settle(t, b)
 			if n := elements(t, b, clusterIPs); n != 1 {
 				t.Errorf("%d addresses of one Service", n)
 			}
-			nothingToDo(t, b, f.node(), f.web(1, 1))
+			nothingToDo(t, b, nodeOf(f), f.Web(1, 1))
 		})
 	}
 }
@@ -243,11 +243,11 @@ func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 func TestWhatWaitsGoesByItself(t *testing.T) {
 	netnstest.Enter(t)
 	f := families[0]
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	b.removeAfter = time.Millisecond
 	sync := dataplane.NewSync(b)
 	for _, endpoints := range []int{0, 1} {
-		program(t, b, sync, f.node(), f.web(1, endpoints))
+		program(t, b, sync, nodeOf(f), f.Web(1, endpoints))
 		apply(t, sync)
 	}
 	deadline := time.Now().Add(20 * time.Second)

@@ -68,23 +68,23 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 // affinity any more, are forgotten; and a restart changes nothing of it.
 func TestClientsMoveOn(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
 			sticky := func(number, endpoints int) *service.Service {
-				s := f.web(number, endpoints)
+				s := f.Web(number, endpoints)
 				s.AffinityTimeout = time.Hour
 				s.Ports[0].NodePort = uint16(30000 + number)
 				return s
 			}
-			program(t, b, sync, f.node(), sticky(1, 3), sticky(2, 3))
+			program(t, b, sync, nodeOf(f), sticky(1, 3), sticky(2, 3))
 			apply(t, sync)
 			const one, two = "default/web-1:http", "default/web-2:http"
-			third := f.endpoints(3, 8080)[2].Addr
-			for i, e := range f.endpoints(3, 8080) {
-				remember(t, b, one, at(f.external, i+1), e.Addr)
-				remember(t, b, two, at(f.external, i+1), e.Addr)
+			third := f.Endpoints(3, 8080)[2].Addr
+			for i, e := range f.Endpoints(3, 8080) {
+				remember(t, b, one, at(f.External, i+1), e.Addr)
+				remember(t, b, two, at(f.External, i+1), e.Addr)
 			}
 			all := remembered(t, b)
 			if len(all) != 6 {
@@ -101,46 +101,46 @@ func TestClientsMoveOn(t *testing.T) {
 				return fmt.Sprintf("%s %s . %d", name, e.Addr(), e.Port())
 			}
 			// A fourth endpoint moves nobody.
-			program(t, b, sync, f.node(), sticky(1, 4))
+			program(t, b, sync, nodeOf(f), sticky(1, 4))
 			apply(t, sync)
 			check("one more")
 			// Without the third, in a process that knows nothing of before.
 			settle(t, b)
-			again := live(t, f.family)
+			again := live(t, f.Family)
 			sync = dataplane.NewSync(again)
-			program(t, again, sync, f.node(), sticky(1, 2), sticky(2, 3))
+			program(t, again, sync, nodeOf(f), sticky(1, 2), sticky(2, 3))
 			apply(t, sync)
 			b = again
 			check("one less", text(one, third))
 			// Other endpoints of the same number.
 			moved := sticky(2, 3)
-			moved.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(at(f.pod, 77), 8080)
-			program(t, b, sync, f.node(), moved)
+			moved.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(at(f.Pod, 77), 8080)
+			program(t, b, sync, nodeOf(f), moved)
 			apply(t, sync)
 			check("one instead", text(two, third))
 			// A client that came to the old endpoint after all is forgotten later.
-			remember(t, b, two, at(f.external, 50), third)
+			remember(t, b, two, at(f.External, 50), third)
 			settle(t, b)
 			check("later")
 			// Another port of the same address is another endpoint.
-			first := f.endpoints(1, 8080)[0].Addr
+			first := f.Endpoints(1, 8080)[0].Addr
 			ports := sticky(2, 3)
 			ports.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(first.Addr(), 9090)
-			program(t, b, sync, f.node(), ports)
+			program(t, b, sync, nodeOf(f), ports)
 			apply(t, sync)
 			check("a second port")
-			remember(t, b, two, at(f.external, 51), ports.Ports[0].Endpoints[2].Addr)
+			remember(t, b, two, at(f.External, 51), ports.Ports[0].Endpoints[2].Addr)
 			all = append(all, text(two, ports.Ports[0].Endpoints[2].Addr))
 			slices.Sort(all)
 			ports = sticky(2, 3)
 			ports.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(first.Addr(), 9090)
-			program(t, b, sync, f.node(), ports)
+			program(t, b, sync, nodeOf(f), ports)
 			apply(t, sync)
 			check("the first port gone", text(two, first))
 			// No affinity any more.
-			program(t, b, sync, f.node(), f.web(1, 2))
+			program(t, b, sync, nodeOf(f), f.Web(1, 2))
 			apply(t, sync)
-			check("no affinity", text(one, f.endpoints(1, 8080)[0].Addr), text(one, f.endpoints(2, 8080)[1].Addr))
+			check("no affinity", text(one, f.Endpoints(1, 8080)[0].Addr), text(one, f.Endpoints(2, 8080)[1].Addr))
 		})
 	}
 }
@@ -149,13 +149,13 @@ func TestClientsMoveOn(t *testing.T) {
 // list of endpoints have their own, and names are not too long for nft.
 func TestScopes(t *testing.T) {
 	f := families[0]
-	s := f.web(1, 3)
+	s := f.Web(1, 3)
 	s.AffinityTimeout = time.Hour
-	s.ExternalIPs = []netip.Addr{at(f.external, 1)}
+	s.ExternalIPs = []netip.Addr{at(f.External, 1)}
 	s.Ports[0].NodePort = 30001
 	scopes := func() map[string]int {
 		count := map[string]int{}
-		for _, pf := range service.Decide(f.node(), s, f.family) {
+		for _, pf := range service.Decide(nodeOf(f), s, f.Family) {
 			for _, fe := range pf.Frontends {
 				count[scopeOf(fe)]++
 			}
@@ -191,16 +191,16 @@ func TestScopes(t *testing.T) {
 func TestForgetsWhatIsGone(t *testing.T) {
 	f := families[0]
 	netnstest.Enter(t)
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	sync := dataplane.NewSync(b)
-	s := f.web(1, 2)
+	s := f.Web(1, 2)
 	s.AffinityTimeout = time.Hour
-	program(t, b, sync, f.node(), s)
+	program(t, b, sync, nodeOf(f), s)
 	if _, err := sync.Apply(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	remember(t, b, "default/web-1:http", at(f.external, 1), s.Ports[0].Endpoints[0].Addr)
-	_, e := clientElement(b, b.ids.of("default/web-1:http"), at(f.external, 1), s.Ports[0].Endpoints[0].Addr)
+	remember(t, b, "default/web-1:http", at(f.External, 1), s.Ports[0].Endpoints[0].Addr)
+	_, e := clientElement(b, b.ids.of("default/web-1:http"), at(f.External, 1), s.Ports[0].Endpoints[0].Addr)
 	gone := slices.Clone(e.Key)
 	gone[3]++
 	left, err := b.forgetKeys(affinity, [][]byte{gone, e.Key})

@@ -15,16 +15,16 @@ import (
 // change of what was written.
 func TestDropped(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			if list, err := b.Dropped(t.Context()); err != nil || len(list) != 1 || list[0].Packets != 0 {
 				t.Errorf("of nothing: %v, %v", list, err)
 			}
 			if there, err := b.options.Conn.HasTable(b.table); err != nil || there {
 				t.Fatalf("a table is there: %t, %v", there, err)
 			}
-			node, web, sync := f.node(), f.web(1, 0), dataplane.NewSync(b)
+			node, web, sync := nodeOf(f), f.Web(1, 0), dataplane.NewSync(b)
 			program(t, b, sync, node, web)
 			apply(t, sync)
 			want := []service.Dropped{{Reason: service.DropInvalid}}

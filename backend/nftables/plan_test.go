@@ -17,7 +17,7 @@ import (
 // planOf is the script that makes an empty table hold the Services.
 func planOf(t testing.TB, f family, node service.Node, list []*service.Service) string {
 	t.Helper()
-	b := New(Options{Family: f.family, MasqueradeBit: 14})
+	b := New(Options{Family: f.Family, MasqueradeBit: 14})
 	sync := dataplane.NewSync(&dataplane.Fake{})
 	program(t, b, sync, node, list...)
 	return b.PlanText(sync.Plan())
@@ -26,16 +26,16 @@ func planOf(t testing.TB, f family, node service.Node, list []*service.Service) 
 // TestPlanLoads: nft makes of the script what Apply makes of the plan.
 func TestPlanLoads(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			list := f.mix()
-			load(t, planOf(t, f, f.node(), list))
+			list := mix(f)
+			load(t, planOf(t, f, nodeOf(f), list))
 			byScript := ruleset(t)
 			load(t, "flush ruleset")
 
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
-			program(t, b, sync, f.node(), list...)
+			program(t, b, sync, nodeOf(f), list...)
 			apply(t, sync)
 			settle(t, b)
 			if byNetlink := ruleset(t); byNetlink != byScript {
@@ -50,8 +50,8 @@ var updateGolden = flag.Bool("update", false, "write the golden plans anew")
 // TestPlanText: the plan of a mix of Services, as it is in testdata.
 func TestPlanText(t *testing.T) {
 	for _, f := range families {
-		file := "testdata/plan." + strings.ToLower(f.family.String()) + ".nft"
-		got := planOf(t, f, f.node(), f.mix())
+		file := "testdata/plan." + strings.ToLower(f.Family.String()) + ".nft"
+		got := planOf(t, f, nodeOf(f), mix(f))
 		if *updateGolden {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -71,16 +71,16 @@ func TestPlanText(t *testing.T) {
 // and removals come last.
 func TestPlanOfChanges(t *testing.T) {
 	f := families[0]
-	b := New(Options{Family: f.family, MasqueradeBit: 14})
+	b := New(Options{Family: f.Family, MasqueradeBit: 14})
 	sync := dataplane.NewSync(&dataplane.Fake{})
-	list := []*service.Service{f.web(1, 2), f.web(2, 2)}
-	program(t, b, sync, f.node(), list...)
+	list := []*service.Service{f.Web(1, 2), f.Web(2, 2)}
+	program(t, b, sync, nodeOf(f), list...)
 	if _, err := sync.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	replaced := f.web(2, 2)
+	replaced := f.Web(2, 2)
 	replaced.Ports[0].Endpoints[1].Addr = netip.MustParseAddrPort("10.244.9.9:8080")
-	program(t, b, sync, f.node(), f.web(1, 1), replaced, f.web(3, 0))
+	program(t, b, sync, nodeOf(f), f.Web(1, 1), replaced, f.Web(3, 0))
 	want := `add table ip portolan
 add map ip portolan eps-1 { typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . th dport; }
 add chain ip portolan lb-1

@@ -10,9 +10,9 @@ import (
 // TestProbe: this kernel has everything, and the probe leaves nothing behind.
 func TestProbe(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			if err := b.Probe(); err != nil {
 				t.Error(err)
 			}
@@ -26,7 +26,7 @@ func TestProbe(t *testing.T) {
 // TestProbeNames: what the kernel does not take is named, and nothing else.
 func TestProbeNames(t *testing.T) {
 	netnstest.Enter(t)
-	b := live(t, families[0].family)
+	b := live(t, families[0].Family)
 	impossible := feature{name: "translation of forwarded packets", hook: "type nat hook forward priority 0; policy accept;"}
 	err := b.lacking(append(b.words.features(), impossible))
 	if err == nil || strings.Count(err.Error(), "lacks") != 1 ||

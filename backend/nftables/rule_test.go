@@ -13,13 +13,13 @@ import (
 // renderedRules are all rules of a mix of Services with every way to tell pods.
 func renderedRules(t testing.TB, f family) []string {
 	t.Helper()
-	b := New(Options{Family: f.family, MasqueradeBit: 14})
-	nodes := []service.Node{f.node(), {Name: "node1"}, {Name: "node1", Detector: service.PodDetector{Bridge: "cni0"}},
+	b := New(Options{Family: f.Family, MasqueradeBit: 14})
+	nodes := []service.Node{nodeOf(f), {Name: "node1"}, {Name: "node1", Detector: service.PodDetector{Bridge: "cni0"}},
 		{Name: "node1", Detector: service.PodDetector{InterfacePrefix: "veth"}}, {Name: "node1", MasqueradeAll: true}}
 	var rules []string
 	for _, node := range nodes {
 		objects := b.Base(node)
-		for _, s := range f.mix() {
+		for _, s := range mix(f) {
 			list, err := b.Render(node, s)
 			if err != nil {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func renderedRules(t testing.TB, f family) []string {
 // TestRulesCompile: every rule that is rendered can be written.
 func TestRulesCompile(t *testing.T) {
 	for _, f := range families {
-		b := New(Options{Family: f.family, MasqueradeBit: 14})
+		b := New(Options{Family: f.Family, MasqueradeBit: 14})
 		rules := renderedRules(t, f)
 		if len(rules) < 40 {
 			t.Errorf("%d rules", len(rules))
@@ -126,9 +126,9 @@ func FuzzElement(f *testing.F) {
 	})
 	names = append(names, "eps-3", "eps-3-1", "np-eps-2")
 	for n, family := range families {
-		b := New(Options{Family: family.family, MasqueradeBit: 14})
-		for _, s := range family.mix() {
-			objects, err := b.Render(family.node(), s)
+		b := New(Options{Family: family.Family, MasqueradeBit: 14})
+		for _, s := range mix(family) {
+			objects, err := b.Render(nodeOf(family), s)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -215,9 +215,9 @@ func TestSlotDifference(t *testing.T) {
 // FuzzEntry: any body comes apart, and what came apart is put together as it was.
 func FuzzEntry(f *testing.F) {
 	for _, family := range families {
-		b := New(Options{Family: family.family, MasqueradeBit: 14})
-		for _, s := range family.mix() {
-			objects, err := b.Render(family.node(), s)
+		b := New(Options{Family: family.Family, MasqueradeBit: 14})
+		for _, s := range mix(family) {
+			objects, err := b.Render(nodeOf(family), s)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -251,9 +251,9 @@ func FuzzEntry(f *testing.F) {
 // TestEntries: what is rendered about frontends comes apart and together again.
 func TestEntries(t *testing.T) {
 	for _, f := range families {
-		b := New(Options{Family: f.family, MasqueradeBit: 14})
-		for _, s := range f.mix() {
-			objects, err := b.Render(f.node(), s)
+		b := New(Options{Family: f.Family, MasqueradeBit: 14})
+		for _, s := range mix(f) {
+			objects, err := b.Render(nodeOf(f), s)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -58,24 +58,24 @@ func elements(t testing.TB, b *Backend, set string) int {
 // stay until later, and are gone then with their map and chains.
 func TestGrowthInTwoCommits(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
-			program(t, b, sync, f.node(), f.web(1, 2))
+			program(t, b, sync, nodeOf(f), f.Web(1, 2))
 			apply(t, sync)
-			program(t, b, sync, f.node(), f.web(1, 3))
+			program(t, b, sync, nodeOf(f), f.Web(1, 3))
 			apply(t, sync)
 			if old, now := elements(t, b, "eps-2"), elements(t, b, "eps-3"); old != 2 || now != 3 {
 				t.Errorf("after the first commit: %d old slots, %d new ones", old, now)
 			}
-			nothingToDo(t, b, f.node(), f.web(1, 3)) // what waits counts as gone
+			nothingToDo(t, b, nodeOf(f), f.Web(1, 3)) // what waits counts as gone
 			settle(t, b)
 			listing := ruleset(t)
 			if strings.Contains(listing, "eps-2") || strings.Contains(listing, "lb-2") {
 				t.Errorf("something is left:\n%s", listing)
 			}
-			nothingToDo(t, b, f.node(), f.web(1, 3))
+			nothingToDo(t, b, nodeOf(f), f.Web(1, 3))
 		})
 	}
 }
@@ -85,22 +85,22 @@ func TestGrowthInTwoCommits(t *testing.T) {
 func TestWantedAgain(t *testing.T) {
 	f := families[0]
 	netnstest.Enter(t)
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	sync := dataplane.NewSync(b)
 	sticky := func(n int) *service.Service {
-		s := f.web(1, n)
+		s := f.Web(1, n)
 		s.AffinityTimeout = time.Minute
 		return s
 	}
 	other := sticky(2)
 	other.Ports[0].Endpoints[1].Addr = netip.MustParseAddrPort("10.244.9.9:8080")
-	for _, s := range []*service.Service{sticky(2), f.web(1, 3), other, sticky(2), f.web(1, 2), sticky(3), sticky(2)} {
-		program(t, b, sync, f.node(), s)
+	for _, s := range []*service.Service{sticky(2), f.Web(1, 3), other, sticky(2), f.Web(1, 2), sticky(3), sticky(2)} {
+		program(t, b, sync, nodeOf(f), s)
 		apply(t, sync)
-		nothingToDo(t, b, f.node(), s)
+		nothingToDo(t, b, nodeOf(f), s)
 	}
 	settle(t, b)
-	nothingToDo(t, b, f.node(), sticky(2))
+	nothingToDo(t, b, nodeOf(f), sticky(2))
 	fresh := freshContent(t, f, sticky(2))
 	if got := content(t, b); !maps.Equal(got, fresh) {
 		t.Errorf("%v\nwant\n%v", got, fresh)
@@ -114,9 +114,9 @@ func freshContent(t testing.TB, f family, list ...*service.Service) map[string]s
 	go func() {
 		defer close(result)
 		netnstest.Enter(t)
-		b := live(t, f.family)
+		b := live(t, f.Family)
 		sync := dataplane.NewSync(b)
-		program(t, b, sync, f.node(), list...)
+		program(t, b, sync, nodeOf(f), list...)
 		apply(t, sync)
 		result <- content(t, b)
 	}()
@@ -128,13 +128,13 @@ func freshContent(t testing.TB, f family, list ...*service.Service) map[string]s
 func TestRefusedService(t *testing.T) {
 	f := families[0]
 	netnstest.Enter(t)
-	b := live(t, f.family)
+	b := live(t, f.Family)
 	sync := dataplane.NewSync(b)
-	program(t, b, sync, f.node(), f.web(1, 2))
+	program(t, b, sync, nodeOf(f), f.Web(1, 2))
 	apply(t, sync)
-	good, bad := f.web(3, 2), f.web(2, 2)
-	program(t, b, sync, f.node(), f.web(1, 2), good)
-	objects, err := b.Render(f.node(), bad)
+	good, bad := f.Web(3, 2), f.Web(2, 2)
+	program(t, b, sync, nodeOf(f), f.Web(1, 2), good)
+	objects, err := b.Render(nodeOf(f), bad)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestRefusedService(t *testing.T) {
 				t.Errorf("rejected: %+v", r.Rejected)
 			}
 			settle(t, b)
-			nothingToDo(t, b, f.node(), f.web(1, 2), good)
+			nothingToDo(t, b, nodeOf(f), f.Web(1, 2), good)
 			sync.Remove("default/web-2")
 			apply(t, sync)
 		})
@@ -175,8 +175,8 @@ func TestRefusedService(t *testing.T) {
 // next look repairs it.
 func TestOthersMeddle(t *testing.T) {
 	for _, f := range families {
-		ip := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[f.family]
-		addr := at(f.cluster, 1).String()
+		ip := map[service.Family]string{service.IPv4: "ip", service.IPv6: "ip6"}[f.Family]
+		addr := at(f.Cluster, 1).String()
 		for _, command := range []string{
 			"flush ruleset",
 			"delete table " + ip + " portolan",
@@ -184,9 +184,9 @@ func TestOthersMeddle(t *testing.T) {
 			"flush chain " + ip + " portolan lb-5",
 			"flush map " + ip + " portolan eps-5",
 			"delete element " + ip + " portolan service-ips { " + addr + " . tcp . 80 }",
-			"add element " + ip + " portolan cluster-ips { " + at(f.cluster, 99).String() + " }",
+			"add element " + ip + " portolan cluster-ips { " + at(f.Cluster, 99).String() + " }",
 			"add element " + ip + " portolan eps-5 { " + addr + " . tcp . 80 . 9 : " + addr + " . 9 }",
-			"add element " + ip + " portolan service-ips { " + at(f.cluster, 99).String() + " . icmp . 80 : 0:7 }",
+			"add element " + ip + " portolan service-ips { " + at(f.Cluster, 99).String() + " . icmp . 80 : 0:7 }",
 			"flush map " + ip + " portolan balancers",
 			"add element " + ip + " portolan balancers { 0:7 : drop }",
 			"add rule " + ip + " portolan services drop",
@@ -197,10 +197,10 @@ func TestOthersMeddle(t *testing.T) {
 		} {
 			t.Run(command, func(t *testing.T) {
 				netnstest.Enter(t)
-				b := live(t, f.family)
+				b := live(t, f.Family)
 				sync := dataplane.NewSync(b)
-				list := f.mix()
-				program(t, b, sync, f.node(), list...)
+				list := mix(f)
+				program(t, b, sync, nodeOf(f), list...)
 				apply(t, sync)
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
@@ -215,7 +215,7 @@ func TestOthersMeddle(t *testing.T) {
 					}
 				}
 				settle(t, b)
-				nothingToDo(t, b, f.node(), list...)
+				nothingToDo(t, b, nodeOf(f), list...)
 			})
 		}
 	}
@@ -233,9 +233,9 @@ func TestOtherLayouts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			netnstest.Enter(t)
 			load(t, table)
-			b := live(t, f.family)
+			b := live(t, f.Family)
 			sync := dataplane.NewSync(b)
-			program(t, b, sync, f.node(), f.mix()...)
+			program(t, b, sync, nodeOf(f), mix(f)...)
 			before, err := b.options.Conn.Generation()
 			if err != nil {
 				t.Fatal(err)
@@ -247,7 +247,7 @@ func TestOtherLayouts(t *testing.T) {
 			if err != nil || after != before+1 {
 				t.Errorf("%d transactions, %v", after-before, err)
 			}
-			nothingToDo(t, b, f.node(), f.mix()...)
+			nothingToDo(t, b, nodeOf(f), mix(f)...)
 		})
 	}
 }
@@ -256,24 +256,24 @@ func TestOtherLayouts(t *testing.T) {
 // holds what the last Services ask for and nothing else.
 func TestHistories(t *testing.T) {
 	for _, f := range families {
-		t.Run(f.family.String(), func(t *testing.T) {
+		t.Run(f.Family.String(), func(t *testing.T) {
 			netnstest.Enter(t)
 			rapid.Check(t, func(r *rapid.T) {
-				b := live(t, f.family)
+				b := live(t, f.Family)
 				defer dropTable(t, b)
 				sync := dataplane.NewSync(b)
-				sync.Set(dataplane.Owner{}, b.Base(f.node()))
+				sync.Set(dataplane.Owner{}, b.Base(nodeOf(f)))
 				now := map[int]*service.Service{}
 				for range rapid.IntRange(1, 8).Draw(r, "steps") {
 					for range rapid.IntRange(1, 3).Draw(r, "changes") {
 						i := rapid.IntRange(1, 4).Draw(r, "service")
 						if rapid.IntRange(0, 4).Draw(r, "gone") == 0 {
 							delete(now, i)
-							sync.Remove(f.web(i, 0).Name.String())
+							sync.Remove(f.Web(i, 0).Name.String())
 							continue
 						}
-						now[i] = f.draw(r, i)
-						program(t, b, sync, f.node(), now[i])
+						now[i] = draw(f, r, i)
+						program(t, b, sync, nodeOf(f), now[i])
 					}
 					if rapid.Bool().Draw(r, "look") {
 						if _, err := sync.Reconcile(context.Background()); err != nil {
@@ -290,7 +290,7 @@ func TestHistories(t *testing.T) {
 				got := content(t, b)
 				dropTable(t, b)
 				again := dataplane.NewSync(b)
-				program(t, b, again, f.node(), slices.Collect(maps.Values(now))...)
+				program(t, b, again, nodeOf(f), slices.Collect(maps.Values(now))...)
 				apply(t, again)
 				if want := content(t, b); !maps.Equal(got, want) {
 					r.Fatalf("after the history %v\nwant %v", got, want)
@@ -301,17 +301,17 @@ func TestHistories(t *testing.T) {
 }
 
 // draw is a Service with few addresses, so that they contend.
-func (f family) draw(r *rapid.T, i int) *service.Service {
-	s := f.web(i, rapid.IntRange(0, 4).Draw(r, "endpoints"))
+func draw(f family, r *rapid.T, i int) *service.Service {
+	s := f.Web(i, rapid.IntRange(0, 4).Draw(r, "endpoints"))
 	p := &s.Ports[0]
 	p.Protocol = rapid.SampledFrom([]service.Protocol{service.TCP, service.UDP}).Draw(r, "protocol")
 	if rapid.Bool().Draw(r, "external") {
-		s.ExternalIPs = []netip.Addr{at(f.external, rapid.IntRange(1, 2).Draw(r, "externalIP"))}
+		s.ExternalIPs = []netip.Addr{at(f.External, rapid.IntRange(1, 2).Draw(r, "externalIP"))}
 	}
 	if rapid.Bool().Draw(r, "lb") {
-		s.LoadBalancerIPs = []netip.Addr{at(f.external, rapid.IntRange(1, 3).Draw(r, "lbIP"))}
+		s.LoadBalancerIPs = []netip.Addr{at(f.External, rapid.IntRange(1, 3).Draw(r, "lbIP"))}
 		if rapid.Bool().Draw(r, "ranges") {
-			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix(f.ranges)}
+			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix(f.Clients)}
 		}
 	}
 	if rapid.Bool().Draw(r, "nodeport") {
@@ -330,18 +330,18 @@ func (f family) draw(r *rapid.T, i int) *service.Service {
 // written is of its Service, and what is shared by those of as many slots.
 func TestAWeightCostsItsService(t *testing.T) {
 	f := families[0]
-	b := New(Options{Family: f.family, MasqueradeBit: 14})
+	b := New(Options{Family: f.Family, MasqueradeBit: 14})
 	kernel := &dataplane.Fake{}
 	sync := dataplane.NewSync(kernel)
 	var list []*service.Service
 	for n := range 20 {
-		list = append(list, f.web(n+1, 5))
+		list = append(list, f.Web(n+1, 5))
 	}
-	program(t, b, sync, f.node(), list...)
+	program(t, b, sync, nodeOf(f), list...)
 	apply(t, sync)
-	heavy := f.web(7, 5)
+	heavy := f.Web(7, 5)
 	heavy.Ports[0].Endpoints[2].Weight = 3
-	program(t, b, sync, f.node(), heavy)
+	program(t, b, sync, nodeOf(f), heavy)
 	for _, c := range sync.Plan().Changes {
 		switch {
 		case c.Container == frontends:

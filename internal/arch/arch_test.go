@@ -38,6 +38,7 @@ var rules = []rule{
 	{"agent", []string{"dataplane", "service"}, "the loop knows no backend and no source"},
 	{"kernel/conntrack/conntracktest", []string{"kernel/conntrack", "internal/netnstest", "golang.org/x/sys", "github.com/vishvananda/"}, "fills a table for tests"},
 	{"kernel/...", []string{"kernel/...", "golang.org/x/sys", "github.com/vishvananda/", "github.com/mdlayher/", "github.com/google/nftables"}, "talks to the kernel and knows no Services"},
+	{"backend/backendtest", []string{"dataplane", "service"}, "Services and steps for the tests of every backend"},
 	{"backend/...", []string{"dataplane", "service", "kernel/...", "golang.org/x/sys", "github.com/vishvananda/"}, "writes down what service decided"},
 	{"podnet", []string{"dataplane"}, "what the pod network needs is decided without a kernel"},
 	{"podnet/linux", []string{"podnet", "dataplane", "kernel/...", "github.com/vishvananda/", "golang.org/x/sys"}, "observes and writes what podnet decides"},

@@ -100,6 +100,11 @@ func (s *Snapshot) With(node Node, put []*Service, gone []Name) *Snapshot {
 	return &next
 }
 
+// BetweenThresholds tells whether LargeCluster is what it was in the Snapshot before.
+func (s *Snapshot) BetweenThresholds() bool {
+	return LargeClusterOff <= s.endpoints && s.endpoints <= LargeClusterOn
+}
+
 // Change is one Service that differs between two Snapshots: Old is nil for one
 // that came, New for one that went.
 type Change struct{ Old, New *Service }

@@ -47,12 +47,13 @@ func EnsureCounters(ctx context.Context, tool *iptables.Tool) (Counters, error) 
 // packets: after a restart it does, and in the filter table it is found fast. A
 // table that cannot be read is as good as one without.
 func countsAlready(ctx context.Context, tool *iptables.Tool) bool {
-	found := false
 	for line, err := range tool.SaveAll(ctx, tool.Filled("filter")...) {
 		if err != nil {
 			return false
 		}
-		found = found || strings.HasPrefix(line, "-A "+chainOf(filterForward)+" ") && strings.Contains(line, "--nfacct-name")
+		if strings.HasPrefix(line, "-A "+chainOf(filterForward)+" ") && strings.Contains(line, "--nfacct-name") {
+			return true
+		}
 	}
-	return found
+	return false
 }

@@ -27,9 +27,12 @@ var toolFamilies = []struct {
 // backends are those of the IP families that this host can program.
 type backends struct {
 	families []agent.Family
-	large    bool                                   // the rules in force are those of a large cluster
 	variant  iptables.Variant                       // in iptables and ipvs mode
 	dropped  map[service.Family]metrics.ReadDropped // but in ipvs mode
+
+	// wasLarge tells whether the rules in force are those of a large cluster; nil
+	// where rules are alike in any.
+	wasLarge func() bool
 }
 
 // newBackends fails when no family can be programmed, and says which are left out
@@ -88,9 +91,14 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
 		b := backend.New(options)
 		out.families, out.dropped[f.model] = append(out.families, agent.Family{Family: f.model, Backend: b}), b.Dropped
-		if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
-			out.large = true
+	}
+	out.wasLarge = func() bool {
+		for _, tool := range tools {
+			if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
+				return true
+			}
 		}
+		return false
 	}
 	return out, nil
 }
@@ -116,15 +124,21 @@ func usableTools(ctx context.Context, host iptables.Host, mode config.Mode, log 
 }
 
 // usable tells why a family cannot be programmed: no such addresses on this
-// host, no program, or a kernel without NAT for it. What has been listed is; where
-// there is nothing to list, ipvs mode tries more than that by itself.
+// host, no program, or a kernel without NAT for it. Where there is no rule, ipvs mode
+// tries more than that by itself.
 func usable(ctx context.Context, host iptables.Host, mode config.Mode, f service.Family, tool *iptables.Tool) error {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 			return errors.New("this host has no IPv6")
 		}
 	}
-	if host.Listed(tool.Family) || mode == config.IPVS && len(tool.Filled("nat")) == 0 {
+	if err := tool.Missing(); err != nil {
+		return err
+	}
+	switch {
+	case host.Ready(tool.Family):
+		return tool.Check(ctx)
+	case mode == config.IPVS && len(tool.Filled("nat")) == 0:
 		return nil
 	}
 	for _, err := range tool.Save(ctx, "nat") {

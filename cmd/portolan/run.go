@@ -35,9 +35,7 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 	if err != nil {
 		return err
 	}
-	if kernel.large {
-		cluster.StartLarge()
-	}
+	cluster.StartLarge(kernel.wasLarge)
 	families := familiesOf(kernel.families)
 	report.begin(ctx, c, kernel, log)
 	defer report.ports.close()

@@ -21,12 +21,12 @@ type Host struct {
 
 	version Version
 	plain   bool            // only programs without a variant in their name
-	listed  map[Family]bool // the variant's nat tables that its programs listed
+	ready   map[Family]bool // see Ready
 }
 
-// Listed tells whether Detect has listed the nat table of a family, so that its
-// programs and its table are known to be there.
-func (h Host) Listed(f Family) bool { return h.listed[f] }
+// Ready tells whether Detect knows that the variant's programs for a family are there,
+// and its nat table with rules in it.
+func (h Host) Ready(f Family) bool { return h.ready[f] }
 
 // Tool returns the programs for one family.
 func (h Host) Tool(f Family) *Tool {
@@ -48,53 +48,72 @@ var (
 
 // holding is what one variant holds, over both families.
 type holding struct {
-	installed      bool
-	rules          int
-	kubelet, proxy bool
-	listed         map[Family]bool // nat
+	tools  []*Tool         // those that are installed
+	filled bool            // some table
+	ready  map[Family]bool // see Host.Ready
+	rules  int             // if they were counted
+
+	kubelet, proxy bool // by their hints
 }
 
-// Detect finds the variant that the host already uses: the one with kubelet's
-// hint, else with our canary, else with more rules, else what "iptables" on the
-// PATH is. A program is started for a family of a variant only where there is
-// something to list.
+func (h holding) installed() bool { return len(h.tools) > 0 }
+
+// Detect finds the variant that the host already uses: the only one that holds
+// anything, else the one with kubelet's hint, else with our canary, else with more
+// rules, else what "iptables" on the PATH is. Tables are listed only where both hold
+// something, or where those of nft have no hint and may be somebody else's: with
+// 10,000 Services that takes a second or two, and more with nft.
 func Detect(ctx context.Context) (Host, error) {
-	legacy, err := look(ctx, Legacy)
-	if err != nil {
-		return Host{}, err
+	legacy, nft := look(Legacy), look(NFT)
+	if nft.filled && (legacy.filled || !nft.kubelet && !nft.proxy) {
+		for _, h := range []*holding{&legacy, &nft} {
+			if err := h.list(ctx); err != nil {
+				return Host{}, fmt.Errorf("iptables: detect: %w", err)
+			}
+		}
 	}
-	nft, err := look(ctx, NFT)
-	if err != nil {
-		return Host{}, err
-	}
-	version, variant, verr := plainVariant(ctx)
+	variant, verr := plainVariant(ctx)
 	h := choose(legacy, nft, variant)
-	h.version = version
-	if h.listed = legacy.listed; h.Variant == NFT {
-		h.listed = nft.listed
+	if h.ready = legacy.ready; h.Variant == NFT {
+		h.ready = nft.ready
 	}
-	if !legacy.installed && !nft.installed {
+	programs := []string{"iptables-" + string(h.Variant), h.Tool(IPv4).RestoreProgram}
+	if h.plain = !legacy.installed() && !nft.installed(); h.plain {
 		if verr != nil {
 			return Host{}, fmt.Errorf("iptables: detect: neither iptables-nft-restore nor iptables-legacy-restore nor iptables is there: %w", verr)
 		}
-		h.plain = true
-		return h, nil
+		programs = []string{"iptables"}
 	}
-	if v, _, err := programVersion(ctx, "iptables-"+string(h.Variant)); err == nil {
-		h.version = v
+	var err error
+	if h.version, err = anyVersion(ctx, programs); err != nil {
+		return Host{}, err
 	}
 	return h, nil
+}
+
+// anyVersion asks the programs, which are of one version, until one tells it.
+func anyVersion(ctx context.Context, programs []string) (v Version, err error) {
+	var errs []error
+	for _, p := range programs {
+		if v, _, err = programVersion(ctx, p); err == nil {
+			return v, nil
+		}
+		errs = append(errs, err)
+	}
+	return Version{}, errors.Join(errs...)
 }
 
 func choose(legacy, nft holding, installed Variant) Host {
 	var h Host
 	switch {
-	case !legacy.installed && !nft.installed:
+	case !legacy.installed() && !nft.installed():
 		h.Variant, h.Reason = installed, "it is what iptables is here"
-	case !legacy.installed:
+	case !legacy.installed():
 		h.Variant, h.Reason = NFT, "only the nft variant is installed"
-	case !nft.installed:
+	case !nft.installed():
 		h.Variant, h.Reason = Legacy, "only the legacy variant is installed"
+	case legacy.filled && !nft.filled:
+		h.Variant, h.Reason = Legacy, "nft tables hold nothing, and legacy ones do"
 	case nft.kubelet:
 		h.Variant, h.Reason = NFT, "kubelet uses it"
 	case legacy.kubelet:
@@ -120,28 +139,54 @@ func choose(legacy, nft holding, installed Variant) Host {
 	return h
 }
 
-func look(ctx context.Context, v Variant) (holding, error) {
-	h := holding{listed: map[Family]bool{}}
+// hintTables are those that are looked at, hints first.
+var hintTables = []string{"mangle", "nat", "filter"}
+
+// look asks the kernel, and starts no program. What legacy chains are called, it does
+// not tell.
+func look(v Variant) holding {
+	h := holding{ready: map[Family]bool{}}
 	for _, f := range []Family{IPv4, IPv6} {
 		t := NewTool(f, v)
-		if _, err := exec.LookPath(t.SaveProgram); err != nil {
+		if t.Missing() != nil {
 			continue
 		}
-		if _, err := exec.LookPath(t.RestoreProgram); err != nil {
-			continue
-		}
-		h.installed = true
-		// A table that cannot be shown says nothing about who uses iptables.
-		if err := h.list(ctx, t); err != nil && f == IPv4 && !errors.Is(err, ErrNotShown) {
-			return h, fmt.Errorf("iptables: detect: %w", err)
+		h.tools = append(h.tools, t)
+		filled, err := t.filled(hintTables)
+		h.filled = h.filled || len(filled) > 0
+		h.ready[f] = err == nil && slices.Contains(filled, "nat")
+		if v == NFT && slices.Contains(filled, "mangle") {
+			h.kubelet = h.kubelet || t.hasOneOf(kubeletHints)
+			h.proxy = h.proxy || t.hasOneOf(proxyHints)
 		}
 	}
-	return h, nil
+	return h
 }
 
-// list takes in what the tables of one family hold.
-func (h *holding) list(ctx context.Context, t *Tool) error {
-	tables := t.Filled("mangle", "nat", "filter")
+// Missing tells which of the two programs is not there.
+func (t *Tool) Missing() error {
+	for _, program := range []string{t.SaveProgram, t.RestoreProgram} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("iptables: %w", err)
+		}
+	}
+	return nil
+}
+
+// list takes in what the tables of a variant hold.
+func (h *holding) list(ctx context.Context) error {
+	for _, t := range h.tools {
+		// A table that cannot be shown says nothing about who uses iptables.
+		if err := h.listFamily(ctx, t); err != nil && t.Family == IPv4 && !errors.Is(err, ErrNotShown) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *holding) listFamily(ctx context.Context, t *Tool) error {
+	h.ready[t.Family] = false // until it is listed
+	tables := t.Filled(hintTables...)
 	if len(tables) == 0 {
 		return nil
 	}
@@ -160,7 +205,7 @@ func (h *holding) list(ctx context.Context, t *Tool) error {
 			h.proxy = h.proxy || slices.Contains(proxyHints, chain)
 		}
 	}
-	h.listed[t.Family] = slices.Contains(tables, "nat")
+	h.ready[t.Family] = slices.Contains(tables, "nat")
 	return nil
 }
 
@@ -181,18 +226,19 @@ func (t *Tool) Loaded(table string) bool {
 var versionText = regexp.MustCompile(`v(\d+)\.(\d+)(?:\.(\d+))?(?: \((legacy|nf_tables)\))?`)
 
 // plainVariant is what "iptables" on the PATH is: of the variant whose program is the
-// same file, without a version, or else what it says of itself. Where programs of both are
-// that file, it is a wrapper that chooses by itself.
-func plainVariant(ctx context.Context) (Version, Variant, error) {
+// same file, or else what it says of itself. Where programs of both are that file, it is
+// a wrapper that chooses by itself.
+func plainVariant(ctx context.Context) (Variant, error) {
 	plain := programFile("iptables")
 	isNFT, isLegacy := os.SameFile(plain, programFile("iptables-nft")), os.SameFile(plain, programFile("iptables-legacy"))
 	switch {
 	case isNFT && !isLegacy:
-		return Version{}, NFT, nil
+		return NFT, nil
 	case isLegacy && !isNFT:
-		return Version{}, Legacy, nil
+		return Legacy, nil
 	}
-	return programVersion(ctx, "iptables")
+	_, variant, err := programVersion(ctx, "iptables")
+	return variant, err
 }
 
 // programFile is the file behind the links of a program on the PATH; nil for none.
@@ -211,7 +257,11 @@ func programFile(program string) os.FileInfo {
 // programVersion runs PROGRAM --version.
 func programVersion(ctx context.Context, program string) (Version, Variant, error) {
 	out, err := exec.CommandContext(ctx, program, "--version").Output()
-	if err != nil {
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return Version{}, "", fmt.Errorf("iptables: %s --version: %w: %s", program, err, oneLine(string(exit.Stderr)))
+	case err != nil:
 		return Version{}, "", fmt.Errorf("iptables: %s --version: %w", program, err)
 	}
 	return parseVersion(string(out))

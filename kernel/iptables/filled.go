@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -12,15 +13,20 @@ import (
 // Filled returns which of the tables may hold more than built-in chains without a
 // rule. It asks the kernel itself and starts no program; a table that it cannot tell
 // of is among them, for the program to say why.
-func (t *Tool) Filled(tables ...string) (filled []string) {
-	holds := t.holdsLegacy
-	if t.Variant == NFT {
-		holds = t.holdsNFT
-	}
-	return holds(tables)
+func (t *Tool) Filled(tables ...string) []string {
+	filled, _ := t.filled(tables)
+	return filled
 }
 
-func (t *Tool) holdsLegacy(tables []string) (filled []string) {
+// filled is Filled, with why it cannot tell of some.
+func (t *Tool) filled(tables []string) (filled []string, err error) {
+	if t.Variant == NFT {
+		return t.holdsNFT(tables)
+	}
+	return t.holdsLegacy(tables)
+}
+
+func (t *Tool) holdsLegacy(tables []string) (filled []string, err error) {
 	var loaded []string
 	for _, table := range tables {
 		if t.Loaded(table) {
@@ -28,45 +34,96 @@ func (t *Tool) holdsLegacy(tables []string) (filled []string) {
 		}
 	}
 	if len(loaded) == 0 {
-		return nil
+		return nil, nil
 	}
 	e, err := openEye(t.Family, Legacy)
 	if err != nil {
-		return loaded
+		return loaded, err
 	}
 	defer e.close()
 	s, err := e.look()
 	if err != nil {
-		return loaded
+		return loaded, err
 	}
 	for _, table := range loaded {
 		if i := slices.Index(watchedTables[:], table); i < 0 || s.legacy[i] != (tableInfo{}) {
 			filled = append(filled, table)
 		}
 	}
-	return filled
+	return filled, nil
 }
 
-func (t *Tool) holdsNFT(tables []string) (filled []string) {
+func (t *Tool) holdsNFT(tables []string) (filled []string, err error) {
 	conn, err := nft.Dial()
 	if err != nil {
-		return tables
+		return tables, err
 	}
 	defer conn.Close()
-	family := nft.IPv4
-	if t.Family == IPv6 {
-		family = nft.IPv6
-	}
-	there, err := conn.Tables(family)
+	there, err := conn.Tables(t.nftFamily())
 	if errors.Is(err, unix.EINVAL) { // the answer of a kernel without nf_tables
-		return nil
+		return nil, nil
 	}
 	for _, table := range tables {
-		if err != nil || slices.Contains(there, table) && holdsRules(conn, nft.Table{Family: family, Name: table}) {
+		if err != nil || slices.Contains(there, table) && holdsRules(conn, nft.Table{Family: t.nftFamily(), Name: table}) {
 			filled = append(filled, table)
 		}
 	}
-	return filled
+	return filled, err
+}
+
+func (t *Tool) nftFamily() nft.Family {
+	if t.Family == IPv6 {
+		return nft.IPv6
+	}
+	return nft.IPv4
+}
+
+// hasOneOf tells whether the mangle table of nft has one of the chains; false when it
+// cannot be told.
+func (t *Tool) hasOneOf(chains []string) bool {
+	conn, err := nft.Dial()
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	return slices.ContainsFunc(chains, func(chain string) bool {
+		there, err := conn.HasChain(nft.Table{Family: t.nftFamily(), Name: "mangle"}, chain)
+		return err == nil && there
+	})
+}
+
+// Check asks the program that lists tables for as little as there is, for one that does
+// not work to be noticed: of legacy tables the smallest, of nft its version, since there
+// any table is as much as all.
+func (t *Tool) Check(ctx context.Context) error {
+	if t.Variant == NFT {
+		_, _, err := programVersion(ctx, t.SaveProgram)
+		return err
+	}
+	for _, err := range t.Save(ctx, t.smallest()) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// smallest is the legacy table with the least in it; nat where that cannot be told.
+func (t *Tool) smallest() string {
+	smallest := "nat"
+	e, err := openEye(t.Family, Legacy)
+	if err != nil {
+		return smallest
+	}
+	defer e.close()
+	s, err := e.look()
+	least := 0
+	for i, table := range watchedTables {
+		if n := entries(s, i); err == nil && e.loaded[i] && (least == 0 || n < least) {
+			smallest, least = table, n
+		}
+	}
+	return smallest
 }
 
 // builtIn are the chains that iptables makes of its own accord.

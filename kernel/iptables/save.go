@@ -65,6 +65,10 @@ func (t *Tool) SaveAll(ctx context.Context, tables ...string) iter.Seq2[string, 
 		if len(loaded) == 0 {
 			return
 		}
+		if len(loaded) == 1 && t.Variant == Legacy { // where each table costs by itself
+			t.Save(ctx, loaded[0])(yield)
+			return
+		}
 		asked := false
 		for line, err := range t.run(ctx, loaded) {
 			if table, is := strings.CutPrefix(line, "*"); is {

@@ -190,18 +190,21 @@ func TestDetectFindsTheVariantInUse(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
+	there := []*Tool{{}}
 	for _, c := range []struct {
 		legacy, nft holding
 		installed   Variant
 		want        Variant
 	}{
-		{holding{installed: true}, holding{}, NFT, Legacy},
-		{holding{}, holding{installed: true, rules: 0}, Legacy, NFT},
+		{holding{tools: there}, holding{}, NFT, Legacy},
+		{holding{}, holding{tools: there, rules: 0}, Legacy, NFT},
 		{holding{}, holding{}, Legacy, Legacy},
-		{holding{installed: true}, holding{installed: true}, Legacy, Legacy},
-		{holding{installed: true, proxy: true}, holding{installed: true, rules: 9}, NFT, Legacy},
-		{holding{installed: true, proxy: true}, holding{installed: true, kubelet: true}, Legacy, NFT},
-		{holding{installed: true, rules: 5}, holding{installed: true, rules: 4}, NFT, Legacy},
+		{holding{tools: there, filled: true}, holding{tools: there}, NFT, Legacy},
+		{holding{tools: there}, holding{tools: there, filled: true, proxy: true}, Legacy, NFT},
+		{holding{tools: there}, holding{tools: there}, Legacy, Legacy},
+		{holding{tools: there, proxy: true}, holding{tools: there, rules: 9}, NFT, Legacy},
+		{holding{tools: there, proxy: true}, holding{tools: there, kubelet: true}, Legacy, NFT},
+		{holding{tools: there, rules: 5}, holding{tools: there, rules: 4}, NFT, Legacy},
 	} {
 		if got := choose(c.legacy, c.nft, c.installed); got.Variant != c.want || got.Reason == "" {
 			t.Errorf("%+v: %+v", c, got)

@@ -24,6 +24,7 @@ type Cluster struct {
 	peers    map[string]Peer
 	dirty    map[service.Name]bool
 	last     *service.Snapshot
+	wasLarge func() bool // nil once it was asked, or need not be
 }
 
 // NewCluster returns a Cluster without objects.
@@ -39,9 +40,11 @@ func NewCluster(settings Settings) *Cluster {
 	}
 }
 
-// StartLarge makes the cluster begin as a large one, as the rules in force were
-// written for: it stays one down to service.LargeClusterOff endpoints.
-func (c *Cluster) StartLarge() { c.last.Node.LargeCluster = true }
+// StartLarge makes the cluster begin as a large one if the rules in force were written
+// for one: it stays one down to service.LargeClusterOff endpoints. That is asked at most
+// once, since it takes long where there are many rules, and only if the first Snapshot
+// depends on it.
+func (c *Cluster) StartLarge(was func() bool) { c.wasLarge = was }
 
 // PutService adds a Service or takes the place of the one of its name.
 func (c *Cluster) PutService(svc *Service) {
@@ -144,7 +147,11 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 	node.ServiceCIDRs = c.serviceCIDRs()
 	node.LargeCluster = c.last.Node.LargeCluster
 	if len(put) > 0 || len(gone) > 0 || !node.Equal(c.last.Node) || node.Leaving != c.last.Node.Leaving {
-		c.last = c.last.With(node, put, gone)
+		next := c.last.With(node, put, gone)
+		if c.wasLarge != nil && next.BetweenThresholds() {
+			next.Node.LargeCluster = c.wasLarge()
+		}
+		c.last, c.wasLarge = next, nil
 	}
 	return c.last
 }

@@ -284,19 +284,26 @@ func TestServiceCIDRs(t *testing.T) {
 }
 
 func TestStartLarge(t *testing.T) {
-	for large, want := range map[bool]bool{true: true, false: false} {
+	for _, test := range []struct {
+		endpoints          int
+		was, want, isAsked bool
+	}{
+		{700, true, true, true}, {700, false, false, true},
+		{499, true, false, false}, {1001, false, true, false}, // it does not matter what was
+	} {
 		c := NewCluster(Settings{})
-		if large {
-			c.StartLarge()
-		}
+		asked := 0
+		c.StartLarge(func() bool { asked++; return test.was })
 		c.PutService(NewService(testService(nil)))
-		addresses := make([]string, 700)
+		addresses := make([]string, test.endpoints)
 		for i := range addresses {
 			addresses[i] = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}).String()
 		}
 		c.PutSlice(NewSlice(testSlice("a", nil, addresses...)))
-		if got := c.Snapshot().Node.LargeCluster; got != want {
-			t.Errorf("started large %v: 700 endpoints give %v", large, got)
+		got := c.Snapshot().Node.LargeCluster
+		c.PutSlice(NewSlice(testSlice("b", nil, "10.2.0.1")))
+		if later := c.Snapshot().Node.LargeCluster; got != test.want || later != got || (asked == 1) != test.isAsked || asked > 1 {
+			t.Errorf("%+v: large %v, then %v, asked %d times", test, got, later, asked)
 		}
 	}
 }

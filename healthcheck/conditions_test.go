@@ -13,29 +13,33 @@ import (
 	"portolan/service"
 )
 
+// conditionsOf asks a Health of two families, which is healthy, for its conditions; their
+// names are "FAMILY TYPE".
+func conditionsOf(t *testing.T, health *Health) map[string]Condition {
+	t.Helper()
+	w := httptest.NewRecorder()
+	health.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez?verbose", nil))
+	var body struct {
+		Healthy    bool
+		Conditions []Condition
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || len(body.Conditions) != 6 || body.Conditions[0].Family != "IPv4" || !body.Healthy {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	out := map[string]Condition{}
+	for _, c := range body.Conditions {
+		out[c.Family+" "+c.Type] = c
+	}
+	return out
+}
+
 // TestVerbose: the conditions name what failed, since when, and what waits.
 func TestVerbose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiting := Pending{}
 		health := NewHealth(time.Minute, []service.Family{service.IPv6, service.IPv4})
 		health.TellPending(func(service.Family) Pending { return waiting })
-		see := func() map[string]Condition {
-			t.Helper()
-			w := httptest.NewRecorder()
-			health.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez?verbose", nil))
-			var body struct {
-				Healthy    bool
-				Conditions []Condition
-			}
-			if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || len(body.Conditions) != 6 || body.Conditions[0].Family != "IPv4" || !body.Healthy {
-				t.Fatalf("%v in %s", err, w.Body)
-			}
-			out := map[string]Condition{}
-			for _, c := range body.Conditions {
-				out[c.Family+" "+c.Type] = c
-			}
-			return out
-		}
+		see := func() map[string]Condition { return conditionsOf(t, health) }
 		for name, c := range see() {
 			if want := map[bool]string{true: "True", false: "False"}[strings.HasSuffix(name, NothingPending)]; c.Status != want {
 				t.Errorf("at start %s: %+v", name, c)

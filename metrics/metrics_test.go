@@ -98,18 +98,15 @@ func TestProgrammed(t *testing.T) {
 func TestPages(t *testing.T) {
 	var failures agent.Journal
 	failures.Note(time.Unix(10, 0), agent.News{Object: "ns/web", Family: service.IPv4, Reason: agent.ServiceRefused, Message: "no such match"})
-	verbosity := 0
-	var verbose *http.ServeMux
-	setVerbosity := func(v int) error { verbosity = v; return nil }
 	for _, profiling := range []bool{false, true} {
 		mux, err := New(Options{Mode: NFTables}).NewMux(Pages{Mode: NFTables, Configz: map[string]any{"a": map[string]int{"b": 1}}, Profiling: profiling, Failures: &failures,
-			Flags: []Flag{{"bind-address", "0.0.0.0"}, {"v", "2"}}, Version: "v1", SetVerbosity: setVerbosity})
+			Flags: []Flag{{"bind-address", "0.0.0.0"}, {"v", "2"}}, Version: "v1"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		profile := 404
 		if profiling {
-			profile, verbose = 200, mux
+			profile = 200
 		}
 		for _, tt := range []struct {
 			path, contentType, body string
@@ -150,6 +147,18 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
+	if _, err := New(Options{}).NewMux(Pages{Configz: map[string]any{"a": json.RawMessage("{")}}); err == nil {
+		t.Error("what cannot be shown is shown")
+	}
+}
+
+// TestVerbosity: with profiles the verbosity can be put, and nothing else.
+func TestVerbosity(t *testing.T) {
+	verbosity := 0
+	verbose, err := New(Options{}).NewMux(Pages{Profiling: true, SetVerbosity: func(v int) error { verbosity = v; return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for method, want := range map[string]int{http.MethodGet: 406, http.MethodPost: 406, http.MethodPut: 200} {
 		w := httptest.NewRecorder()
 		verbose.ServeHTTP(w, httptest.NewRequest(method, "/debug/flags/v", strings.NewReader("4")))
@@ -164,8 +173,5 @@ func TestPages(t *testing.T) {
 	verbose.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("much")))
 	if w.Code != 400 || verbosity != 4 {
 		t.Errorf("a verbosity that is no number: %d, and it is %d", w.Code, verbosity)
-	}
-	if _, err := New(Options{}).NewMux(Pages{Configz: map[string]any{"a": json.RawMessage("{")}}); err == nil {
-		t.Error("what cannot be shown is shown")
 	}
 }

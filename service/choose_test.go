@@ -56,53 +56,54 @@ func lastBytes(list []Endpoint) string {
 	return strings.Join(out, " ")
 }
 
+var chooseCases = []struct {
+	name             string
+	internal, extern Policy
+	nodePort         uint16
+	endpoints        []string
+	cluster, local   string
+	reachable        string
+	any              bool
+}{
+	{name: "all ready ones", endpoints: []string{"10.0.0.1 ready", "10.0.0.2 ready", "10.0.0.3"},
+		cluster: "1 2", reachable: "1 2", any: true},
+	{name: "other family ignored", endpoints: []string{"10.0.0.1 ready", "fd00::2 ready"},
+		cluster: "1", reachable: "1", any: true},
+	{name: "D34 terminating ones when nothing is ready", endpoints: []string{"10.0.0.1 serving terminating", "10.0.0.2 terminating", "10.0.0.3 serving"},
+		cluster: "1", reachable: "1", any: true},
+	{name: "nothing", endpoints: []string{"10.0.0.1"}},
+	{name: "internal Local", internal: Local, endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"},
+		local: "1", reachable: "1", any: true},
+	{name: "internal Local, none here", internal: Local, endpoints: []string{"10.0.0.2 ready node=b"}, any: true},
+	{name: "internal Local, only terminating elsewhere", internal: Local, endpoints: []string{"10.0.0.2 serving terminating node=b"}, any: true},
+	{name: "internal Local, Cluster needed by node port", internal: Local, nodePort: 30000,
+		endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"}, cluster: "1 2", local: "1", reachable: "1 2", any: true},
+	{name: "D34 external Local falls back to terminating apart from Cluster", extern: Local, nodePort: 30000,
+		endpoints: []string{"10.0.0.1 serving terminating node=a", "10.0.0.2 ready node=b"}, cluster: "2", local: "1", reachable: "1 2", any: true},
+	{name: "external Local without external address counts for nothing", extern: Local,
+		endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"}, cluster: "1 2", reachable: "1 2", any: true},
+	{name: "endpoint without node is never local", internal: Local, endpoints: []string{"10.0.0.1 ready"}, any: true},
+	{name: "D32 zone hints", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready zone=z2", "10.0.0.3 ready zone=z2,z1"},
+		cluster: "1 3", reachable: "1 3", any: true},
+	{name: "D32 one endpoint without hint switches hints off", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready"},
+		cluster: "1 2", reachable: "1 2", any: true},
+	{name: "D32 hints for another zone only", endpoints: []string{"10.0.0.1 ready zone=z2", "10.0.0.2 ready zone=z3"},
+		cluster: "1 2", reachable: "1 2", any: true},
+	{name: "D32 not-ready endpoints do not count for hints", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2", "10.0.0.3 ready zone=z2"},
+		cluster: "1", reachable: "1", any: true},
+	{name: "D32 node hints before zone hints", endpoints: []string{"10.0.0.1 ready zone=z1 for=b", "10.0.0.2 ready zone=z2 for=a"},
+		cluster: "2", reachable: "2", any: true},
+	{name: "D32 missing node hint falls through to zones", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready zone=z2 for=a"},
+		cluster: "1", reachable: "1", any: true},
+	{name: "D32 terminating fallback ignores hints", endpoints: []string{"10.0.0.1 serving terminating zone=z2", "10.0.0.2 serving terminating zone=z1"},
+		cluster: "1 2", reachable: "1 2", any: true},
+	{name: "D32 policy Local beside hints", extern: Local, nodePort: 30000,
+		endpoints: []string{"10.0.0.1 ready node=a zone=z2", "10.0.0.2 ready node=b zone=z1"}, cluster: "2", local: "1", reachable: "1 2", any: true},
+}
+
 func TestChoose(t *testing.T) {
-	tests := []struct {
-		name             string
-		internal, extern Policy
-		nodePort         uint16
-		endpoints        []string
-		cluster, local   string
-		reachable        string
-		any              bool
-	}{
-		{name: "all ready ones", endpoints: []string{"10.0.0.1 ready", "10.0.0.2 ready", "10.0.0.3"},
-			cluster: "1 2", reachable: "1 2", any: true},
-		{name: "other family ignored", endpoints: []string{"10.0.0.1 ready", "fd00::2 ready"},
-			cluster: "1", reachable: "1", any: true},
-		{name: "D34 terminating ones when nothing is ready", endpoints: []string{"10.0.0.1 serving terminating", "10.0.0.2 terminating", "10.0.0.3 serving"},
-			cluster: "1", reachable: "1", any: true},
-		{name: "nothing", endpoints: []string{"10.0.0.1"}},
-		{name: "internal Local", internal: Local, endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"},
-			local: "1", reachable: "1", any: true},
-		{name: "internal Local, none here", internal: Local, endpoints: []string{"10.0.0.2 ready node=b"}, any: true},
-		{name: "internal Local, only terminating elsewhere", internal: Local, endpoints: []string{"10.0.0.2 serving terminating node=b"}, any: true},
-		{name: "internal Local, Cluster needed by node port", internal: Local, nodePort: 30000,
-			endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"}, cluster: "1 2", local: "1", reachable: "1 2", any: true},
-		{name: "D34 external Local falls back to terminating apart from Cluster", extern: Local, nodePort: 30000,
-			endpoints: []string{"10.0.0.1 serving terminating node=a", "10.0.0.2 ready node=b"}, cluster: "2", local: "1", reachable: "1 2", any: true},
-		{name: "external Local without external address counts for nothing", extern: Local,
-			endpoints: []string{"10.0.0.1 ready node=a", "10.0.0.2 ready node=b"}, cluster: "1 2", reachable: "1 2", any: true},
-		{name: "endpoint without node is never local", internal: Local, endpoints: []string{"10.0.0.1 ready"}, any: true},
-		{name: "D32 zone hints", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready zone=z2", "10.0.0.3 ready zone=z2,z1"},
-			cluster: "1 3", reachable: "1 3", any: true},
-		{name: "D32 one endpoint without hint switches hints off", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready"},
-			cluster: "1 2", reachable: "1 2", any: true},
-		{name: "D32 hints for another zone only", endpoints: []string{"10.0.0.1 ready zone=z2", "10.0.0.2 ready zone=z3"},
-			cluster: "1 2", reachable: "1 2", any: true},
-		{name: "D32 not-ready endpoints do not count for hints", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2", "10.0.0.3 ready zone=z2"},
-			cluster: "1", reachable: "1", any: true},
-		{name: "D32 node hints before zone hints", endpoints: []string{"10.0.0.1 ready zone=z1 for=b", "10.0.0.2 ready zone=z2 for=a"},
-			cluster: "2", reachable: "2", any: true},
-		{name: "D32 missing node hint falls through to zones", endpoints: []string{"10.0.0.1 ready zone=z1", "10.0.0.2 ready zone=z2 for=a"},
-			cluster: "1", reachable: "1", any: true},
-		{name: "D32 terminating fallback ignores hints", endpoints: []string{"10.0.0.1 serving terminating zone=z2", "10.0.0.2 serving terminating zone=z1"},
-			cluster: "1 2", reachable: "1 2", any: true},
-		{name: "D32 policy Local beside hints", extern: Local, nodePort: 30000,
-			endpoints: []string{"10.0.0.1 ready node=a zone=z2", "10.0.0.2 ready node=b zone=z1"}, cluster: "2", local: "1", reachable: "1 2", any: true},
-	}
 	node := Node{Name: "a", Zone: "z1"}
-	for _, tt := range tests {
+	for _, tt := range chooseCases {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &Service{InternalPolicy: tt.internal, ExternalPolicy: tt.extern}
 			p := Port{Port: 80, NodePort: tt.nodePort, Endpoints: testEndpoints(t, tt.endpoints...)}

@@ -21,44 +21,47 @@ func frontendOf(t *testing.T, node Node, s *Service, k Kind) Frontend {
 	return Frontend{}
 }
 
+// Endpoints of routeCases: on both nodes, on the other, not ready.
+const (
+	both   = "10.0.0.1 ready node=a;10.0.0.2 ready node=b"
+	remote = "10.0.0.2 ready node=b"
+	none   = "10.0.0.1"
+)
+
+var routeCases = []struct {
+	kind               Kind
+	internal, external Policy
+	endpoints          string
+	noDetector         bool
+	masqueradeAll      bool
+	pod, host, outside string
+}{
+	{kind: ClusterIP, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
+	{kind: ClusterIP, endpoints: both, masqueradeAll: true, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
+	{kind: ClusterIP, endpoints: both, noDetector: true, pod: "forward 1 2", host: "forward 1 2", outside: "forward 1 2"},
+	{kind: ClusterIP, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
+	{kind: ClusterIP, internal: Local, endpoints: both, pod: "forward 1", host: "forward 1 snat", outside: "forward 1 snat"},
+	{kind: ClusterIP, internal: Local, endpoints: remote, pod: "drop", host: "drop", outside: "drop"},
+	{kind: ClusterIP, internal: Local, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
+	{kind: ClusterIP, external: Local, endpoints: remote, pod: "forward 2", host: "forward 2 snat", outside: "forward 2 snat"},
+
+	{kind: NodePort, endpoints: both, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
+	{kind: NodePort, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
+	{kind: NodePort, internal: Local, endpoints: remote, pod: "forward 2 snat", host: "forward 2 snat", outside: "forward 2 snat"},
+	{kind: NodePort, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
+	{kind: NodePort, external: Local, endpoints: remote, pod: "forward 2", host: "forward 2 snat", outside: "drop"},
+	{kind: NodePort, external: Local, endpoints: remote, noDetector: true, pod: "drop", host: "forward 2 snat", outside: "drop"},
+	{kind: NodePort, external: Local, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
+	{kind: ExternalIP, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
+	{kind: LoadBalancerIP, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
+	{kind: LoadBalancerIP, endpoints: both, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
+}
+
 // The verdict, endpoints and masquerade of every class, as kube-proxy 1.37
 // gives them: sections 3.3 and 3.4 of the behaviour inventory. "snat" stands
 // for masquerade.
 func TestRoutes(t *testing.T) {
-	const (
-		both   = "10.0.0.1 ready node=a;10.0.0.2 ready node=b"
-		remote = "10.0.0.2 ready node=b"
-		none   = "10.0.0.1"
-	)
-	tests := []struct {
-		kind               Kind
-		internal, external Policy
-		endpoints          string
-		noDetector         bool
-		masqueradeAll      bool
-		pod, host, outside string
-	}{
-		{kind: ClusterIP, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
-		{kind: ClusterIP, endpoints: both, masqueradeAll: true, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
-		{kind: ClusterIP, endpoints: both, noDetector: true, pod: "forward 1 2", host: "forward 1 2", outside: "forward 1 2"},
-		{kind: ClusterIP, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
-		{kind: ClusterIP, internal: Local, endpoints: both, pod: "forward 1", host: "forward 1 snat", outside: "forward 1 snat"},
-		{kind: ClusterIP, internal: Local, endpoints: remote, pod: "drop", host: "drop", outside: "drop"},
-		{kind: ClusterIP, internal: Local, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
-		{kind: ClusterIP, external: Local, endpoints: remote, pod: "forward 2", host: "forward 2 snat", outside: "forward 2 snat"},
-
-		{kind: NodePort, endpoints: both, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
-		{kind: NodePort, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
-		{kind: NodePort, internal: Local, endpoints: remote, pod: "forward 2 snat", host: "forward 2 snat", outside: "forward 2 snat"},
-		{kind: NodePort, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
-		{kind: NodePort, external: Local, endpoints: remote, pod: "forward 2", host: "forward 2 snat", outside: "drop"},
-		{kind: NodePort, external: Local, endpoints: remote, noDetector: true, pod: "drop", host: "forward 2 snat", outside: "drop"},
-		{kind: NodePort, external: Local, endpoints: none, pod: "reject", host: "reject", outside: "reject"},
-		{kind: ExternalIP, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
-		{kind: LoadBalancerIP, external: Local, endpoints: both, pod: "forward 1 2", host: "forward 1 2 snat", outside: "forward 1"},
-		{kind: LoadBalancerIP, endpoints: both, pod: "forward 1 2 snat", host: "forward 1 2 snat", outside: "forward 1 2 snat"},
-	}
-	for _, tt := range tests {
+	for _, tt := range routeCases {
 		name := fmt.Sprintf("%s internal %s external %s %s", tt.kind, tt.internal, tt.external, strings.ReplaceAll(tt.endpoints, " ready", ""))
 		t.Run(name, func(t *testing.T) {
 			node := Node{Name: "a", MasqueradeAll: tt.masqueradeAll}

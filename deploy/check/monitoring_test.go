@@ -81,59 +81,63 @@ func checkMetrics(t *testing.T, where, expression string) {
 	}
 }
 
-// When each alert begins to wait, and when it does not.
-func TestAlertsFire(t *testing.T) {
-	const at = time.Hour // after 0, when series begin; one value a minute
-	rules := alertRules(t)
-	tried := map[string]bool{}
-	for _, c := range []struct {
-		alert, why, series string
-		fires              bool
-	}{
-		{"PortolanDown", "no answer", `up{job="kube-system/portolan", instance="a"} 0x60`, true},
-		{"PortolanDown", "an answer", `up{job="kube-system/portolan", instance="a"} 1x60`, false},
-		{"PortolanDown", "somebody else", `up{job="node-exporter", instance="a"} 0x60`, false},
-		{"PortolanChangesNotWritten", "queued, not written", `
+// alertCases are series with one value a minute, and whether an alert begins to wait
+// after an hour of them.
+var alertCases = []struct {
+	alert, why, series string
+	fires              bool
+}{
+	{"PortolanDown", "no answer", `up{job="kube-system/portolan", instance="a"} 0x60`, true},
+	{"PortolanDown", "an answer", `up{job="kube-system/portolan", instance="a"} 1x60`, false},
+	{"PortolanDown", "somebody else", `up{job="node-exporter", instance="a"} 0x60`, false},
+	{"PortolanChangesNotWritten", "queued, not written", `
 			kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 3000x60
 			kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"} 3100x60`, true},
-		{"PortolanChangesNotWritten", "nothing to write", `
+	{"PortolanChangesNotWritten", "nothing to write", `
 			kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 3000x60
 			kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"} 2999x60`, false},
-		{"PortolanChangesNotWritten", "one change after the other", `
+	{"PortolanChangesNotWritten", "one change after the other", `
 			kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} 3590x60
 			kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"} 3599x60`, false},
-		{"PortolanWritesFail", "failures", `portolan_sync_failures_total{ip_family="IPv4"} 0+1x60`, true},
-		{"PortolanWritesFail", "failures of long ago", `portolan_sync_failures_total{ip_family="IPv4"} 7x60`, false},
-		{"PortolanServicesNotProgrammed", "one", `portolan_failed_services{ip_family="IPv4"} 1x60`, true},
-		{"PortolanServicesNotProgrammed", "none", `portolan_failed_services{ip_family="IPv4"} 0x60`, false},
-		{"PortolanAddressConflict", "one", `portolan_address_conflicts{ip_family="IPv4"} 1x60`, true},
-		{"PortolanAddressConflict", "none", `portolan_address_conflicts{ip_family="IPv4"} 0x60`, false},
-		{"PortolanServiceWithoutEndpoints", "none on any node", `portolan_service_blocked_frontends{service="web", reason="no_endpoints"} 2x60`, true},
-		{"PortolanServiceWithoutEndpoints", "elsewhere only", `portolan_service_blocked_frontends{service="web", reason="no_local_endpoints"} 2x60`, false},
-		{"PortolanConntrackFull", "nearly", `
+	{"PortolanWritesFail", "failures", `portolan_sync_failures_total{ip_family="IPv4"} 0+1x60`, true},
+	{"PortolanWritesFail", "failures of long ago", `portolan_sync_failures_total{ip_family="IPv4"} 7x60`, false},
+	{"PortolanServicesNotProgrammed", "one", `portolan_failed_services{ip_family="IPv4"} 1x60`, true},
+	{"PortolanServicesNotProgrammed", "none", `portolan_failed_services{ip_family="IPv4"} 0x60`, false},
+	{"PortolanAddressConflict", "one", `portolan_address_conflicts{ip_family="IPv4"} 1x60`, true},
+	{"PortolanAddressConflict", "none", `portolan_address_conflicts{ip_family="IPv4"} 0x60`, false},
+	{"PortolanServiceWithoutEndpoints", "none on any node", `portolan_service_blocked_frontends{service="web", reason="no_endpoints"} 2x60`, true},
+	{"PortolanServiceWithoutEndpoints", "elsewhere only", `portolan_service_blocked_frontends{service="web", reason="no_local_endpoints"} 2x60`, false},
+	{"PortolanConntrackFull", "nearly", `
 			portolan_conntrack_entries{instance="a"} 95x60
 			portolan_conntrack_entries_max{instance="a"} 100x60`, true},
-		{"PortolanConntrackFull", "half", `
+	{"PortolanConntrackFull", "half", `
 			portolan_conntrack_entries{instance="a"} 50x60
 			portolan_conntrack_entries_max{instance="a"} 100x60`, false},
-		{"PortolanRulesDamaged", "again and again", `portolan_repairs_total{ip_family="IPv4"} 0+1x60`, true},
-		{"PortolanRulesDamaged", "once, long ago", `portolan_repairs_total{ip_family="IPv4"} 1x60`, false},
-		{"PortolanProgrammingSlow", "half a minute", `
+	{"PortolanRulesDamaged", "again and again", `portolan_repairs_total{ip_family="IPv4"} 0+1x60`, true},
+	{"PortolanRulesDamaged", "once, long ago", `portolan_repairs_total{ip_family="IPv4"} 1x60`, false},
+	{"PortolanProgrammingSlow", "half a minute", `
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="25"} 0x60
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="30"} 0+9x60
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="+Inf"} 0+9x60`, true},
-		{"PortolanProgrammingSlow", "a second", `
+	{"PortolanProgrammingSlow", "a second", `
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="1"} 0+9x60
 			kubeproxy_network_programming_duration_seconds_bucket{instance="a", le="+Inf"} 0+9x60`, false},
-		{"PortolanAPIServerErrors", "no connection", `rest_client_requests_total{code="<error>"} 0+30x60`, true},
-		{"PortolanAPIServerErrors", "answers", `rest_client_requests_total{code="200"} 0+30x60`, false},
-		{"PortolanModesDiffer", "two", `
+	{"PortolanAPIServerErrors", "no connection", `rest_client_requests_total{code="<error>"} 0+30x60`, true},
+	{"PortolanAPIServerErrors", "answers", `rest_client_requests_total{code="200"} 0+30x60`, false},
+	{"PortolanModesDiffer", "two", `
 			portolan_proxy_mode{mode="iptables", instance="a"} 1x60
 			portolan_proxy_mode{mode="nftables", instance="b"} 1x60`, true},
-		{"PortolanModesDiffer", "one", `
+	{"PortolanModesDiffer", "one", `
 			portolan_proxy_mode{mode="iptables", instance="a"} 1x60
 			portolan_proxy_mode{mode="iptables", instance="b"} 1x60`, false},
-	} {
+}
+
+// When each alert begins to wait, and when it does not.
+func TestAlertsFire(t *testing.T) {
+	const at = time.Hour // after 0, when series begin
+	rules := alertRules(t)
+	tried := map[string]bool{}
+	for _, c := range alertCases {
 		t.Run(c.alert+", "+c.why, func(t *testing.T) {
 			tried[c.alert] = tried[c.alert] || c.fires
 			storage := promqltest.LoadedStorage(t, "load 1m\n"+indent(c.series))

@@ -78,20 +78,22 @@ func (p *proxy) condition(kind string) healthcheck.Condition {
 	return body.Conditions[i]
 }
 
+// contested makes a Service with that external IP, which others may have too.
+func (w *world) contested(address, name, ip, pod string) *v1.Service {
+	s := newService(name, ip)
+	s.Spec.ExternalIPs = []string{address}
+	w.call("POST", slicesPath, w.slice(name, pod), nil)
+	w.call("POST", servicesPath, s, s)
+	return s
+}
+
 // What goes wrong with a Service or with the node is an Event, what is mended too, and
 // the proxy remembers both.
 func TestEvents(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	const address = "198.51.100.7"
-	contested := func(name, ip, pod string) *v1.Service {
-		s := newService(name, ip)
-		s.Spec.ExternalIPs = []string{address}
-		w.call("POST", slicesPath, w.slice(name, pod), nil)
-		w.call("POST", servicesPath, s, s)
-		return s
-	}
-	older := contested("older", "10.96.0.21", "a")
+	older := w.contested(address, "older", "10.96.0.21", "a")
 	p := w.start(proxyToken, "--proxy-mode", "nftables", "--hostname-override", "node1").healthy()
 	w.answers(address, "a")
 	if e := w.event("Node", "node1", "Starting"); e.Type != v1.EventTypeNormal || e.InvolvedObject.UID != "node1" {
@@ -110,7 +112,7 @@ func TestEvents(t *testing.T) {
 		w.call("DELETE", "/api/v1/namespaces/default/events/clock", nil, nil)
 		return now.CreationTimestamp.After(older.CreationTimestamp.Time)
 	})
-	younger := contested("younger", "10.96.0.22", "b")
+	younger := w.contested(address, "younger", "10.96.0.22", "b")
 	e := w.event("Service", "younger", "ServiceAddressConflict")
 	if e.Type != v1.EventTypeWarning || e.InvolvedObject.UID != younger.UID || !strings.Contains(e.Message, "default/older") || !strings.Contains(e.Message, address) {
 		t.Errorf("the loser's Event: %+v", e)
@@ -136,11 +138,16 @@ func TestEvents(t *testing.T) {
 	if e := w.event("Node", "node1", "RulesRepaired"); e.Type != v1.EventTypeWarning || !strings.Contains(e.Message, "IPv4") {
 		t.Errorf("the Event of a repair: %+v", e)
 	}
+	w.portTaken()
+}
 
-	// A health-check node port is somebody else's.
+// portTaken makes a Service whose health-check node port is somebody else's, until it
+// is not.
+func (w *world) portTaken() {
+	w.t.Helper()
 	var taken net.Listener
 	if err := w.node.Do(func() (err error) { taken, err = net.Listen("tcp4", "0.0.0.0:30777"); return err }); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	defer taken.Close()
 	s := newService("local", "10.96.0.23")
@@ -148,7 +155,7 @@ func TestEvents(t *testing.T) {
 	w.call("POST", slicesPath, w.slice("local", "a"), nil)
 	w.call("POST", servicesPath, s, s)
 	if e := w.event("Service", "local", "FailedToStartServiceHealthcheck"); !strings.Contains(e.Message, "30777") {
-		t.Errorf("the Event of a port that is taken: %+v", e)
+		w.t.Errorf("the Event of a port that is taken: %+v", e)
 	}
 	taken.Close()
 	w.call("PUT", slicesPath+"/local-1", w.slice("local", "a", "b"), nil) // it is tried again with every write

@@ -193,25 +193,9 @@ func TestSwitchBackend(t *testing.T) {
 	}
 }
 
-// What others break is seen and mended; what is left of a node that went while
-// nobody looked goes; a stranger's route stays.
-func TestRepair(t *testing.T) {
-	inNamespace(t)
-	w := newCluster(t, vxlanConf, 3)
-	n := w.open(t, podnet.IPv4)
-	s := dataplane.NewSync(n)
-	w.set(t, s, podnet.IPv4)
-	sync(t, s)
-	changes := n.Changes(t.Context())
-	eth0, err := netlink.LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger := &netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: hostNet(netip.MustParseAddr("192.0.2.1")), Gw: netip.MustParseAddr("172.22.0.1").AsSlice()}
-	if err := netlink.RouteAdd(stranger); err != nil {
-		t.Fatal(err)
-	}
-	damage := map[string]func() error{
+// damages are what others may break, but for a stranger's route.
+func damages(n *Network, stranger *netlink.Route) map[string]func() error {
+	return map[string]func() error{
 		"device deleted": func() error { return n.removeLink("flannel.1") },
 		"routes flushed": func() error {
 			routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
@@ -242,7 +226,27 @@ func TestRepair(t *testing.T) {
 			return n.addLink(podnet.Link{Name: "flannel.7", VNI: 7, Device: "eth0", Local: netip.MustParseAddr("172.22.7.89"), Port: 8472, MTU: 1450, MAC: podnet.MAC{2, 7}})
 		},
 	}
-	for name, do := range damage {
+}
+
+// What others break is seen and mended; what is left of a node that went while
+// nobody looked goes; a stranger's route stays.
+func TestRepair(t *testing.T) {
+	inNamespace(t)
+	w := newCluster(t, vxlanConf, 3)
+	n := w.open(t, podnet.IPv4)
+	s := dataplane.NewSync(n)
+	w.set(t, s, podnet.IPv4)
+	sync(t, s)
+	changes := n.Changes(t.Context())
+	eth0, err := netlink.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := &netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: hostNet(netip.MustParseAddr("192.0.2.1")), Gw: netip.MustParseAddr("172.22.0.1").AsSlice()}
+	if err := netlink.RouteAdd(stranger); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range damages(n, stranger) {
 		if err := do(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -45,6 +45,13 @@ func (b *fakeBackend) Render(n service.Node, s *service.Service) ([]dataplane.Ob
 	return []dataplane.Object{{Key: dataplane.Key{Container: "services", Name: s.Name.Name}, Body: fmt.Sprint(s.Name, s.ClusterIPs)}}, nil
 }
 
+// spoil has the Service of that name not be rendered any more; "": every one is.
+func (b *fakeBackend) spoil(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.broken = name
+}
+
 func (b *fakeBackend) Changes(context.Context) <-chan dataplane.Notice {
 	b.disturb = make(chan dataplane.Notice, 1) // in the bubble
 	return b.disturb
@@ -226,9 +233,7 @@ func TestABrokenServiceDoesNotStopTheOthers(t *testing.T) {
 		if got := b.takeRendered(); got != "a d" || b.Observed != 1 {
 			t.Errorf("rendered %q, observed %d times", got, b.Observed)
 		}
-		b.mu.Lock()
-		b.broken = ""
-		b.mu.Unlock()
+		b.spoil("")
 		step(svc("b", "10.0.0.2"))
 		if got := b.Content()["services"]; len(got) != 3 || len(last.Refused) > 0 {
 			t.Errorf("after mending: content %v, refused %v", got, last.Refused)

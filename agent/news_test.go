@@ -30,6 +30,31 @@ func words(list []News) (out []string) {
 	return out
 }
 
+// refusal is that of the first object of these names that a Plan creates or replaces.
+func refusal(p dataplane.Plan, names map[string]bool) error {
+	for _, c := range p.Changes {
+		asked := slices.Clone(c.Created)
+		for _, r := range c.Replaced {
+			asked = append(asked, r.New)
+		}
+		for _, o := range asked {
+			if names[o.Key.Name] {
+				return &dataplane.Refusal{Key: o.Key, Err: errors.New("no such match")}
+			}
+		}
+	}
+	return nil
+}
+
+// failureWords are the failures that a Journal remembers, and whether they are over.
+func failureWords(j *Journal) (out []string, forgotten int) {
+	list, forgotten := j.Failures()
+	for _, f := range list {
+		out = append(out, fmt.Sprintf("%s %s %v", f.Reason, f.Object, f.Over != nil))
+	}
+	return out, forgotten
+}
+
 // What goes wrong is told when it begins, when it looks different, and when it is
 // over, and not with every write between.
 func TestNews(t *testing.T) {
@@ -45,16 +70,8 @@ func TestNews(t *testing.T) {
 	b.Refuse = func(p dataplane.Plan) error {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, c := range p.Changes {
-			asked := slices.Clone(c.Created)
-			for _, r := range c.Replaced {
-				asked = append(asked, r.New)
-			}
-			for _, o := range asked {
-				if eaten[o.Key.Name] {
-					return &dataplane.Refusal{Key: o.Key, Err: errors.New("no such match")}
-				}
-			}
+		if err := refusal(p, eaten); err != nil {
+			return err
 		}
 		return disk
 	}
@@ -81,29 +98,20 @@ func TestNews(t *testing.T) {
 				s = s.With(s.Node, []*service.Service{svc(name, netip.AddrFrom4([4]byte{10, name[0], 0, address[name]}).String())}, nil)
 			}
 		}
-		remove := func(name string) {
-			s = s.With(s.Node, nil, []service.Name{{Namespace: "ns", Name: name}})
-		}
-		spoil := func(name string) { b.mu.Lock(); defer b.mu.Unlock(); b.broken = name }
-
 		step("all is well", func() { put("a", "b", "c") })
-		step("one cannot be written", func() { spoil("b"); put("b") }, "+ServiceInvalid ns/b")
+		step("one cannot be written", func() { b.spoil("b"); put("b") }, "+ServiceInvalid ns/b")
 		step("another one changes", func() { put("a") })
 		step("the kernel refuses one", func() { eaten["c"] = true; put("c") },
 			"+ServiceRefused ns/c", "+ServiceInvalid ns/b", "+ServiceRefused ns/c") // tried again after a second
 		step("another one changes again", func() { put("a") })
-		step("the one is mended", func() { spoil(""); put("b") }, "-ServiceInvalid ns/b")
-		step("the other one goes", func() { remove("c") }, "-ServiceRefused ns/c gone")
+		step("the one is mended", func() { b.spoil(""); put("b") }, "-ServiceInvalid ns/b")
+		step("the other one goes", func() { s = s.With(s.Node, nil, []service.Name{{Namespace: "ns", Name: "c"}}) }, "-ServiceRefused ns/c gone")
 		step("nothing can be written", func() { disk = errors.New("disk full"); put("a") }, "+SyncFailed", "+SyncFailed")
 		step("everything can", func() { disk = nil }, "-SyncFailed")
 		step("somebody else removes rules", func() { b.Disturb("services", nil); b.disturb <- dataplane.Notice{} }, "+RulesRepaired")
 		step("quiet", func() {})
 
-		list, forgotten := a.Journal().Failures()
-		var got []string
-		for _, f := range list {
-			got = append(got, fmt.Sprintf("%s %s %v", f.Reason, f.Object, f.Over != nil))
-		}
+		got, forgotten := failureWords(a.Journal())
 		want := []string{"RulesRepaired  false", "SyncFailed  true", "ServiceInvalid ns/b true", "ServiceRefused ns/c true"}
 		if !slices.Equal(got, want) || forgotten != 0 {
 			t.Errorf("the journal has %q and forgot %d, want %q", got, forgotten, want)

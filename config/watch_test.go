@@ -8,24 +8,27 @@ import (
 	"testing"
 )
 
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// link has path lead to target, in one step.
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Every way in which a file gets other content is told; a file that stays the
 // same, or is gone, is not.
 func TestWatch(t *testing.T) {
-	put := func(t *testing.T, path, text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link := func(t *testing.T, target, path string) {
-		t.Helper()
-		if err := os.Symlink(target, path+".new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const old, changed = head + "mode: iptables\n", head + "mode: nftables\n"
 	for name, change := range map[string]func(t *testing.T, dir string){
 		"written": func(t *testing.T, dir string) { put(t, filepath.Join(dir, "config.conf"), changed) },

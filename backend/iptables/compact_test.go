@@ -116,8 +116,9 @@ func TestChoiceIsFairAndShort(t *testing.T) {
 	}
 }
 
-func checkChoice(t *testing.T, svc *service.Service) {
-	b := New(Options{Family: service.IPv4, Layout: Compact, MasqueradeBit: 14})
+// renderedChains are the rules of each chain that a Service asks for.
+func renderedChains(t *testing.T, b *Backend, svc *service.Service) map[string][]string {
+	t.Helper()
 	objects, err := b.Render(benchNode(), svc)
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +130,12 @@ func checkChoice(t *testing.T, svc *service.Service) {
 			t.Fatalf("name too long: %s", o.Key.Container)
 		}
 	}
+	return chains
+}
+
+func checkChoice(t *testing.T, svc *service.Service) {
+	b := New(Options{Family: service.IPv4, Layout: Compact, MasqueradeBit: 14})
+	chains := renderedChains(t, b, svc)
 	endpoints := svc.Ports[0].Endpoints
 	ratios, sum := service.Ratios(endpoints), 0
 	for _, r := range ratios {

@@ -8,6 +8,15 @@ import (
 	"portolan/service"
 )
 
+// shapeEndpoint is a ready endpoint with that last byte of its address.
+func shapeEndpoint(f service.Family, last byte, node string) service.Endpoint {
+	a := netip.AddrFrom4([4]byte{10, 244, 1, last})
+	if f == service.IPv6 {
+		a = netip.AddrFrom16([16]byte{0xfd, 0, 1, 15: last})
+	}
+	return service.Endpoint{Addr: netip.AddrPortFrom(a, 8080), Ready: true, Serving: true, Node: node}
+}
+
 // everyShape are nodes and Services that together use every form of rule.
 func everyShape(f service.Family) (service.Node, []*service.Service) {
 	ip := func(v4, v6 string) netip.Addr {
@@ -16,16 +25,9 @@ func everyShape(f service.Family) (service.Node, []*service.Service) {
 		}
 		return addr(v6)
 	}
-	ep := func(i byte, node string, port uint16) service.Endpoint {
-		a := netip.AddrFrom4([4]byte{10, 244, 1, i})
-		if f == service.IPv6 {
-			a = netip.AddrFrom16([16]byte{0xfd, 0, 1, 15: i})
-		}
-		return service.Endpoint{Addr: netip.AddrPortFrom(a, port), Ready: true, Serving: true, Node: node}
-	}
 	eps := func(n byte, node string) (out []service.Endpoint) {
 		for i := range n {
-			out = append(out, ep(i+1, node, 8080))
+			out = append(out, shapeEndpoint(f, i+1, node))
 		}
 		return out
 	}
@@ -57,7 +59,7 @@ func everyShape(f service.Family) (service.Node, []*service.Service) {
 	all := []*service.Service{
 		svc("plain", 1, udp),
 		external(svc("cluster", 2, tcp), 2),
-		external(svc("local", 3, port(tcp, 30081, append(eps(2, "n1"), ep(9, "n2", 8080)))), 3),
+		external(svc("local", 3, port(tcp, 30081, append(eps(2, "n1"), shapeEndpoint(f, 9, "n2")))), 3),
 		external(svc("elsewhere", 4, port(tcp, 30082, eps(3, "n2"))), 4),
 		external(svc("none", 5, port(tcp, 30083, nil)), 5),
 		external(svc("sticky", 6, port(tcp, 30084, eps(3, "n1"))), 6),

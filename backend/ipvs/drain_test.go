@@ -2,6 +2,7 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -120,6 +121,21 @@ func TestServiceGoesWhileItDrains(t *testing.T) {
 	}
 }
 
+// question sends a datagram from a client to a pod, and tells whom the pod saw. Neither
+// waits longer than half a minute for another one.
+func question(t *testing.T, client net.Conn, pod net.PacketConn) (from net.Addr) {
+	t.Helper()
+	limit := time.Now().Add(30 * time.Second)
+	_, err := client.Write([]byte("question"))
+	if err := errors.Join(err, client.SetDeadline(limit), pod.SetDeadline(limit)); err != nil {
+		t.Fatal(err)
+	}
+	if _, from, err = pod.ReadFrom(make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	return from
+}
+
 // TestAnswersUnderWay: a UDP real server that goes gets no new flows at once, and what
 // it answers to those that it has is translated back for a moment; then it is removed.
 func TestAnswersUnderWay(t *testing.T) {
@@ -145,17 +161,7 @@ func TestAnswersUnderWay(t *testing.T) {
 	}
 	defer client.Close()
 	buf := make([]byte, 16)
-	var from net.Addr
-	for _, step := range []func() error{
-		func() error { return client.SetDeadline(time.Now().Add(30 * time.Second)) },
-		func() error { return pod.SetDeadline(time.Now().Add(30 * time.Second)) },
-		func() error { _, err := client.Write([]byte("question")); return err },
-		func() (err error) { _, from, err = pod.ReadFrom(buf); return err },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	from := question(t, client, pod)
 	program(t, b, sync, self(f), without)
 	apply(t, sync)
 	here := func() []string { return reals(t, b, ipvs.UDP, at(f.Cluster, 1), 80) }

@@ -58,6 +58,22 @@ const (
 	rounds = 25
 )
 
+// service is the Service that changes, with as many endpoints, all at that address.
+func (c between) service(endpoints int, at netip.AddrPort) *service.Service {
+	s := benchService(1, endpoints)
+	s.Ports[0].Protocol = service.UDP
+	for i := range s.Ports[0].Endpoints {
+		s.Ports[0].Endpoints[i].Addr = at
+	}
+	switch {
+	case c.guarded:
+		s.ClusterIPs, s.LoadBalancerIPs, s.SourceRanges = []netip.Addr{benchAddr(2)}, s.ClusterIPs, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	case slices.Contains(c.endpoints, 0):
+		s.ClusterIPs, s.ExternalIPs = []netip.Addr{benchAddr(2)}, s.ClusterIPs
+	}
+	return s
+}
+
 func (c between) run(t *testing.T) {
 	netnstest.Enter(t)
 	endpoint := netip.MustParseAddrPort("10.255.0.1:8080")
@@ -76,17 +92,7 @@ func (c between) run(t *testing.T) {
 	sync.Set(dataplane.Owner{}, b.Base(benchNode()))
 	to := netip.AddrPortFrom(benchAddr(1), 80)
 	set := func(n int) {
-		s := benchService(1, max(0, n))
-		s.Ports[0].Protocol = service.UDP
-		for i := range s.Ports[0].Endpoints {
-			s.Ports[0].Endpoints[i].Addr = endpoint
-		}
-		switch {
-		case c.guarded:
-			s.ClusterIPs, s.LoadBalancerIPs, s.SourceRanges = []netip.Addr{benchAddr(2)}, s.ClusterIPs, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-		case slices.Contains(c.endpoints, 0):
-			s.ClusterIPs, s.ExternalIPs = []netip.Addr{benchAddr(2)}, s.ClusterIPs
-		}
+		s := c.service(max(0, n), endpoint)
 		if n < 0 {
 			sync.Remove(s.Name.String())
 		} else {

@@ -63,84 +63,102 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 	return out
 }
 
+// clientsStand is a Backend in a namespace of its own, with the clients that its maps
+// should know.
+type clientsStand struct {
+	t    *testing.T
+	f    family
+	b    *Backend
+	sync *dataplane.Sync
+	all  []string
+}
+
+func newClientsStand(t *testing.T, f family) *clientsStand {
+	netnstest.Enter(t)
+	b := live(t, f.Family)
+	return &clientsStand{t: t, f: f, b: b, sync: dataplane.NewSync(b)}
+}
+
+// sticky is a Service with affinity.
+func sticky(f family, number, endpoints int) *service.Service {
+	s := f.Web(number, endpoints)
+	s.AffinityTimeout = time.Hour
+	s.Ports[0].NodePort = uint16(30000 + number)
+	return s
+}
+
+// write has these Services be as given.
+func (c *clientsStand) write(list ...*service.Service) {
+	c.t.Helper()
+	program(c.t, c.b, c.sync, nodeOf(c.f), list...)
+	apply(c.t, c.sync)
+}
+
+// restart goes on with a process that knows nothing of before.
+func (c *clientsStand) restart() {
+	c.t.Helper()
+	settle(c.t, c.b)
+	c.b = live(c.t, c.f.Family)
+	c.sync = dataplane.NewSync(c.b)
+}
+
+// check holds what the maps know against all that they did but those who are gone.
+func (c *clientsStand) check(what string, gone ...string) {
+	c.t.Helper()
+	c.all = slices.DeleteFunc(c.all, func(s string) bool { return slices.Contains(gone, s) })
+	if got := remembered(c.t, c.b); !slices.Equal(got, c.all) {
+		c.t.Errorf("%s: %v, want %v", what, got, c.all)
+	}
+}
+
+// clientText is how remembered tells of a client of an endpoint.
+func clientText(name string, e netip.AddrPort) string {
+	return fmt.Sprintf("%s %s . %d", name, e.Addr(), e.Port())
+}
+
 // TestClientsMoveOn: a client of an endpoint that goes is forgotten in the same
 // Apply; others keep theirs; the clients of a Service that goes, or that has no
 // affinity any more, are forgotten; and a restart changes nothing of it.
 func TestClientsMoveOn(t *testing.T) {
+	const one, two = "default/web-1:http", "default/web-2:http"
 	for _, f := range families {
 		t.Run(f.Family.String(), func(t *testing.T) {
-			netnstest.Enter(t)
-			b := live(t, f.Family)
-			sync := dataplane.NewSync(b)
-			sticky := func(number, endpoints int) *service.Service {
-				s := f.Web(number, endpoints)
-				s.AffinityTimeout = time.Hour
-				s.Ports[0].NodePort = uint16(30000 + number)
-				return s
-			}
-			program(t, b, sync, nodeOf(f), sticky(1, 3), sticky(2, 3))
-			apply(t, sync)
-			const one, two = "default/web-1:http", "default/web-2:http"
-			third := f.Endpoints(3, 8080)[2].Addr
+			c := newClientsStand(t, f)
+			c.write(sticky(f, 1, 3), sticky(f, 2, 3))
+			first, third := f.Endpoints(1, 8080)[0].Addr, f.Endpoints(3, 8080)[2].Addr
 			for i, e := range f.Endpoints(3, 8080) {
-				remember(t, b, one, at(f.External, i+1), e.Addr)
-				remember(t, b, two, at(f.External, i+1), e.Addr)
+				remember(t, c.b, one, at(f.External, i+1), e.Addr)
+				remember(t, c.b, two, at(f.External, i+1), e.Addr)
 			}
-			all := remembered(t, b)
-			if len(all) != 6 {
-				t.Fatal(all)
+			c.all = remembered(t, c.b)
+			if len(c.all) != 6 {
+				t.Fatal(c.all)
 			}
-			check := func(what string, gone ...string) {
-				t.Helper()
-				all = slices.DeleteFunc(all, func(s string) bool { return slices.Contains(gone, s) })
-				if got := remembered(t, b); !slices.Equal(got, all) {
-					t.Errorf("%s: %v, want %v", what, got, all)
-				}
-			}
-			text := func(name string, e netip.AddrPort) string {
-				return fmt.Sprintf("%s %s . %d", name, e.Addr(), e.Port())
-			}
-			// A fourth endpoint moves nobody.
-			program(t, b, sync, nodeOf(f), sticky(1, 4))
-			apply(t, sync)
-			check("one more")
-			// Without the third, in a process that knows nothing of before.
-			settle(t, b)
-			again := live(t, f.Family)
-			sync = dataplane.NewSync(again)
-			program(t, again, sync, nodeOf(f), sticky(1, 2), sticky(2, 3))
-			apply(t, sync)
-			b = again
-			check("one less", text(one, third))
-			// Other endpoints of the same number.
-			moved := sticky(2, 3)
+			c.write(sticky(f, 1, 4))
+			c.check("a fourth endpoint moves nobody")
+			c.restart()
+			c.write(sticky(f, 1, 2), sticky(f, 2, 3))
+			c.check("without the third", clientText(one, third))
+			moved := sticky(f, 2, 3)
 			moved.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(at(f.Pod, 77), 8080)
-			program(t, b, sync, nodeOf(f), moved)
-			apply(t, sync)
-			check("one instead", text(two, third))
-			// A client that came to the old endpoint after all is forgotten later.
-			remember(t, b, two, at(f.External, 50), third)
-			settle(t, b)
-			check("later")
-			// Another port of the same address is another endpoint.
-			first := f.Endpoints(1, 8080)[0].Addr
-			ports := sticky(2, 3)
+			c.write(moved)
+			c.check("other endpoints of the same number", clientText(two, third))
+			remember(t, c.b, two, at(f.External, 50), third)
+			settle(t, c.b)
+			c.check("a client that came to the old endpoint after all is forgotten later")
+			ports := sticky(f, 2, 3)
 			ports.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(first.Addr(), 9090)
-			program(t, b, sync, nodeOf(f), ports)
-			apply(t, sync)
-			check("a second port")
-			remember(t, b, two, at(f.External, 51), ports.Ports[0].Endpoints[2].Addr)
-			all = append(all, text(two, ports.Ports[0].Endpoints[2].Addr))
-			slices.Sort(all)
-			ports = sticky(2, 3)
+			c.write(ports)
+			c.check("another port of the same address is another endpoint")
+			remember(t, c.b, two, at(f.External, 51), ports.Ports[0].Endpoints[2].Addr)
+			c.all = append(c.all, clientText(two, ports.Ports[0].Endpoints[2].Addr))
+			slices.Sort(c.all)
+			ports = sticky(f, 2, 3)
 			ports.Ports[0].Endpoints[0].Addr = netip.AddrPortFrom(first.Addr(), 9090)
-			program(t, b, sync, nodeOf(f), ports)
-			apply(t, sync)
-			check("the first port gone", text(two, first))
-			// No affinity any more.
-			program(t, b, sync, nodeOf(f), f.Web(1, 2))
-			apply(t, sync)
-			check("no affinity", text(one, f.Endpoints(1, 8080)[0].Addr), text(one, f.Endpoints(2, 8080)[1].Addr))
+			c.write(ports)
+			c.check("the first port gone", clientText(two, first))
+			c.write(f.Web(1, 2))
+			c.check("no affinity any more", clientText(one, first), clientText(one, f.Endpoints(2, 8080)[1].Addr))
 		})
 	}
 }

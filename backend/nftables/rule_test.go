@@ -114,6 +114,31 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
+// addElements has fuzzing begin with the elements that Services of every kind ask for.
+func addElements(f *testing.F, b *Backend, names []string, family family, six bool) {
+	for _, s := range mix(family) {
+		objects, err := b.Render(nodeOf(family), s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.Key.Rank != dataplane.Keyed || o.Key.Container == setsContainer {
+				continue
+			}
+			for a := range atoms(o.Key.Container, o.Key.Name, o.Body) {
+				set := a.set
+				if s, _ := shapeOf(set); s.isSlots() {
+					set = "eps-3"
+					if len(s.key) == 3 {
+						set = "np-eps-2"
+					}
+				}
+				f.Add(slices.Index(names, set), six, o.Key.Name, a.data)
+			}
+		}
+	}
+}
+
 // FuzzElement: any text is elements or an error; what was parsed reads as an
 // object again that stands for the same elements.
 func FuzzElement(f *testing.F) {
@@ -126,28 +151,7 @@ func FuzzElement(f *testing.F) {
 	})
 	names = append(names, "eps-3", "eps-3-1", "np-eps-2")
 	for n, family := range families {
-		b := New(Options{Family: family.Family, MasqueradeBit: 14})
-		for _, s := range mix(family) {
-			objects, err := b.Render(nodeOf(family), s)
-			if err != nil {
-				f.Fatal(err)
-			}
-			for _, o := range objects {
-				if o.Key.Rank != dataplane.Keyed || o.Key.Container == setsContainer {
-					continue
-				}
-				for a := range atoms(o.Key.Container, o.Key.Name, o.Body) {
-					set := a.set
-					if s, _ := shapeOf(set); s.isSlots() {
-						set = "eps-3"
-						if len(s.key) == 3 {
-							set = "np-eps-2"
-						}
-					}
-					f.Add(slices.Index(names, set), n == 1, o.Key.Name, a.data)
-				}
-			}
-		}
+		addElements(f, New(Options{Family: family.Family, MasqueradeBit: 14}), names, family, n == 1)
 	}
 	f.Add(slices.Index(names, "eps-3"), false, "10.0.0.1 . tcp . 80", "7=10.0.0.2 . 80 | 65540=10.0.0.3 . 1")
 	f.Add(slices.Index(names, sources), false, "10.0.0.1 . 99 . 80", "10.0.0.3-10.0.0.9")

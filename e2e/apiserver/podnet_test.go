@@ -16,6 +16,14 @@ import (
 	"portolan/lab"
 )
 
+// wayToNode2 asks whether node1 has a route to the pods of node2, or has none.
+func (w *world) wayToNode2(want bool) func() bool {
+	return func() bool {
+		out, err := w.Node("node1").Command(w.t.Context(), lab.HostVariant, "ip", "route").CombinedOutput()
+		return err == nil && strings.Contains(string(out), "10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink") == want
+	}
+}
+
 // Two nodes find each other by the annotations that their agents write with the
 // rights of deploy/podnet, their condition is set, a Node that goes takes its ways
 // with it, and one that returns is found again.
@@ -66,16 +74,10 @@ func TestPodNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	routes := func(want bool) func() bool {
-		return func() bool {
-			out, err := w.Node("node1").Command(t.Context(), lab.HostVariant, "ip", "route").CombinedOutput()
-			return err == nil && strings.Contains(string(out), "10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink") == want
-		}
-	}
 	w.call("DELETE", nodesPath+"/node2", nil, nil)
-	w.await("the ways to a Node that went are gone", routes(false))
+	w.await("the ways to a Node that went are gone", w.wayToNode2(false))
 	w.call("POST", nodesPath, nodes[1], nil)
-	w.await("the Node that returned is found", routes(true))
+	w.await("the Node that returned is found", w.wayToNode2(true))
 	if err := w.Settle(); err != nil {
 		t.Fatal(err)
 	}

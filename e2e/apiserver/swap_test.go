@@ -65,18 +65,16 @@ func gap(before, next product) bool {
 	return before.mode == "iptables" && next == peerTables || before == peerTables && next.peer && next.mode == "iptables"
 }
 
-// TestSwap: one proxy takes a node over from another without a call that fails, and
-// no rule of the other is left: the node's rules are those that the newcomer writes
-// on an empty node, and it alone is heeded when endpoints change.
-func TestSwap(t *testing.T) {
-	w := newSwapWorld(t, len(swaps)+len(products))
-	alone := map[product]rules{} // what each writes where nobody was before
+// alone is what each product writes where nobody was before: on nodes from that number
+// on, one for each.
+func (w *swapWorld) alone(from int) map[product]rules {
 	var mu sync.Mutex
-	t.Run("alone", func(t *testing.T) {
+	alone := map[product]rules{}
+	w.t.Run("alone", func(t *testing.T) {
 		for i, p := range products {
 			t.Run(p.String(), func(t *testing.T) {
 				t.Parallel()
-				w, i := w.as(t), len(swaps)+i
+				w, i := w.as(t), from+i
 				w.launch(i, 0, p).written()
 				r := w.rulesOf(i)
 				mu.Lock()
@@ -85,6 +83,15 @@ func TestSwap(t *testing.T) {
 			})
 		}
 	})
+	return alone
+}
+
+// TestSwap: one proxy takes a node over from another without a call that fails, and
+// no rule of the other is left: the node's rules are those that the newcomer writes
+// on an empty node, and it alone is heeded when endpoints change.
+func TestSwap(t *testing.T) {
+	w := newSwapWorld(t, len(swaps)+len(products))
+	alone := w.alone(len(swaps))
 	for i, s := range swaps {
 		names := make([]string, len(s.steps))
 		for step, p := range s.steps {

@@ -158,6 +158,31 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// What TestReadBack writes.
+var (
+	everySet = []Set{
+		ports("p"),
+		{Name: "v", KeyType: TypePort, KeyLen: 2, DataType: TypeVerdict},
+		{Name: "d", KeyType: Concat(TypeProto, TypePort), KeyLen: 8, DataType: TypePort, DataLen: 2, Size: 77, Userdata: []byte{0, 4, 0, 0, 0, 0}},
+		{Name: "dyn", Flags: FlagDynamic | FlagTimeout, KeyType: TypePort, KeyLen: 2, DataType: TypePort, DataLen: 2, Size: 10},
+		{Name: "r", Flags: FlagInterval | FlagConcat, KeyType: Concat(TypeProto, TypePort), KeyLen: 8, Fields: []uint32{1, 2}},
+	}
+	everyChain = []Chain{{Name: "a"}, {Name: "nat", Type: "nat", Hook: Postrouting, Priority: 100}, {Name: "f", Type: "filter", Hook: Prerouting, Priority: -110}}
+)
+
+// everyRule has every expression.
+func everyRule(f Family) []Rule {
+	return []Rule{
+		{Chain: "a", Exprs: []Expr{
+			Payload{TransportHeader, 2, 2, Reg}, Cmp{Reg, true, "\x00\x50"}, Meta{unix.NFT_META_MARK, Reg + 3}, Bitwise{Reg + 3, Reg + 3, "\xff\xff\xff\xff", "\x01\x00\x00\x00"},
+			MetaSet{unix.NFT_META_MARK, Reg + 3}, Ct{unix.NFT_CT_STATE, Reg + 4}, Immediate{Reg + 8, "\x00\x01"}, Numgen{Reg, 7, 65536, true}, Fib{Reg, true}, Counter{},
+			Update{"dyn", Reg, Reg, 3000, false}, Reject{f}}, Userdata: []byte("P\x01x")},
+		{Chain: "nat", Exprs: []Expr{Masquerade{true}}},
+		{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"v", Reg, NoReg, true, false}}},
+		{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"p", Reg, 0, false, true}, Decide{Verdict{Drop, ""}}}},
+	}
+}
+
 // TestReadBack: sets, chains, rules and elements read as they were written.
 func TestReadBack(t *testing.T) {
 	for _, f := range []Family{IPv4, IPv6} {
@@ -167,29 +192,13 @@ func TestReadBack(t *testing.T) {
 			table := Table{f, "test"}
 			b := NewBatch(table)
 			b.AddTable(0)
-			sets := []Set{
-				ports("p"),
-				{Name: "v", KeyType: TypePort, KeyLen: 2, DataType: TypeVerdict},
-				{Name: "d", KeyType: Concat(TypeProto, TypePort), KeyLen: 8, DataType: TypePort, DataLen: 2, Size: 77, Userdata: []byte{0, 4, 0, 0, 0, 0}},
-				{Name: "dyn", Flags: FlagDynamic | FlagTimeout, KeyType: TypePort, KeyLen: 2, DataType: TypePort, DataLen: 2, Size: 10},
-				{Name: "r", Flags: FlagInterval | FlagConcat, KeyType: Concat(TypeProto, TypePort), KeyLen: 8, Fields: []uint32{1, 2}},
-			}
-			for _, s := range sets {
+			for _, s := range everySet {
 				b.AddSet(s, 0)
 			}
-			chains := []Chain{{Name: "a"}, {Name: "nat", Type: "nat", Hook: Postrouting, Priority: 100}, {Name: "f", Type: "filter", Hook: Prerouting, Priority: -110}}
-			for _, ch := range chains {
+			for _, ch := range everyChain {
 				b.AddChain(ch, 0)
 			}
-			rules := []Rule{
-				{Chain: "a", Exprs: []Expr{
-					Payload{TransportHeader, 2, 2, Reg}, Cmp{Reg, true, "\x00\x50"}, Meta{unix.NFT_META_MARK, Reg + 3}, Bitwise{Reg + 3, Reg + 3, "\xff\xff\xff\xff", "\x01\x00\x00\x00"},
-					MetaSet{unix.NFT_META_MARK, Reg + 3}, Ct{unix.NFT_CT_STATE, Reg + 4}, Immediate{Reg + 8, "\x00\x01"}, Numgen{Reg, 7, 65536, true}, Fib{Reg, true}, Counter{},
-					Update{"dyn", Reg, Reg, 3000, false}, Reject{f}}, Userdata: []byte("P\x01x")},
-				{Chain: "nat", Exprs: []Expr{Masquerade{true}}},
-				{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"v", Reg, NoReg, true, false}}},
-				{Chain: "f", Exprs: []Expr{Payload{TransportHeader, 2, 2, Reg}, Lookup{"p", Reg, 0, false, true}, Decide{Verdict{Drop, ""}}}},
-			}
+			rules := everyRule(f)
 			for _, r := range rules {
 				b.AddRule(r, 0)
 			}
@@ -202,7 +211,7 @@ func TestReadBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, s := range sets {
+			for i, s := range everySet {
 				if s.DataType != 0 {
 					s.Flags |= FlagMap
 				}
@@ -214,7 +223,7 @@ func TestReadBack(t *testing.T) {
 				}
 			}
 			gotChains, err := c.Chains(table)
-			if err != nil || !slices.Equal(gotChains, chains) {
+			if err != nil || !slices.Equal(gotChains, everyChain) {
 				t.Errorf("chains %+v, %v", gotChains, err)
 			}
 			gotRules, err := c.Rules(table)

@@ -37,18 +37,15 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	fill := func(b *Batch) { b.AddTable(0); b.AddSet(ports("p"), 0) }
-	if err := commit(t, ours, fill); err != nil {
+	if err := commit(t, ours, func(b *Batch) { b.AddTable(0); b.AddSet(ports("p"), 0) }); err != nil {
 		t.Fatal(err)
 	}
 	if heard(t, l) {
 		t.Error("heard what we did ourselves")
 	}
-	other := NewBatch(Table{IPv4, "other"})
-	other.AddTable(0)
-	six := NewBatch(Table{IPv6, testTable.Name})
-	six.AddTable(0)
-	for _, b := range []*Batch{other, six} {
+	for _, other := range []Table{{IPv4, "other"}, {IPv6, testTable.Name}} {
+		b := NewBatch(other)
+		b.AddTable(0)
 		if err := theirs.Commit(b); err != nil {
 			t.Fatal(err)
 		}

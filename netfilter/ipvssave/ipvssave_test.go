@@ -12,9 +12,9 @@ import (
 	"portolan/netfilter"
 )
 
-// The three forms of the same servers mean the same.
-func TestForms(t *testing.T) {
-	const listing = `IP Virtual Server version 1.2.1 (size=4096)
+// The same servers as ipvsadm -Ln, ipvsadm -Sn and /proc/net/ip_vs have them.
+const (
+	listing = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port           Forward Weight ActiveConn InActConn
 TCP  10.96.0.1:443 wrr persistent 10800
@@ -29,7 +29,7 @@ FWM  7 rr persistent 60 mask 255.255.255.0
   -> 192.0.2.7:80                 Route   1      0          0
 FWM  8 IPv6 rr
 `
-	const saved = `-A -t 10.96.0.1:443 -s wrr -p 10800
+	saved = `-A -t 10.96.0.1:443 -s wrr -p 10800
 -a -t 10.96.0.1:443 -r 172.22.7.89:6443 -m -w 1
 -A -u 10.96.0.10:53 -s rr -o
 -a -u 10.96.0.10:53 -r 10.244.0.2:53 -m -w 2
@@ -41,7 +41,7 @@ FWM  8 IPv6 rr
 -a -f 7 -r 192.0.2.7:80 -g -w 1
 -A -f 8 -6 -s rr
 `
-	const proc = `IP Virtual Server version 1.2.1 (size=4096)
+	proc = `IP Virtual Server version 1.2.1 (size=4096)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
 TCP  0A600001:01BB wrr persistent 10800000 FFFFFFFF
@@ -55,6 +55,10 @@ SCTP 0A60000C:270F lc
 FWM  00000007 rr persistent 60000 FFFFFF00
   -> C0000207:0050      Route   1      0          0
 `
+)
+
+// The three forms of the same servers mean the same.
+func TestForms(t *testing.T) {
 	want := parse(t, listing)
 	if len(want) != 6 {
 		t.Fatalf("%d servers", len(want))

@@ -27,15 +27,8 @@ func sh(t *testing.T, script string) {
 	}
 }
 
-// TestRead: what is set up by programs is read back, by the same types.
-func TestRead(t *testing.T) {
-	namespace(t)
-	for _, p := range []string{"iptables-legacy", "iptables-nft", "ip"} {
-		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("no %s here", p)
-		}
-	}
-	sh(t, `
+// setup makes one of each: devices, addresses, routes, rules of all kinds.
+const setup = `
 ip link set lo up
 ip link add v0 type veth peer name v1
 ip link add br0 type bridge
@@ -54,7 +47,17 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 iptables-legacy -A FORWARD -s 10.244.0.0/16 -j ACCEPT
 iptables-nft -t nat -A PREROUTING -d 203.0.113.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.0.4:8080
 ip6tables-legacy -A INPUT -p tcp --dport 22 -j DROP
-`)
+`
+
+// TestRead: what is set up by programs is read back, by the same types.
+func TestRead(t *testing.T) {
+	namespace(t)
+	for _, p := range []string{"iptables-legacy", "iptables-nft", "ip"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("no %s here", p)
+		}
+	}
+	sh(t, setup)
 	h, err := live.Read(t.Context(), live.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -60,6 +60,14 @@ func (s *eventServer) took() []string {
 	return out
 }
 
+// uidOf knows every Service but those named "gone".
+func uidOf(n service.Name) types.UID {
+	if n.Name == "gone" {
+		return ""
+	}
+	return types.UID("u-" + n.Name)
+}
+
 // What is told becomes one Event, which counts up while it is told again.
 func TestEventsCountUp(t *testing.T) {
 	server := &eventServer{}
@@ -74,12 +82,7 @@ func TestEventsCountUp(t *testing.T) {
 	r := s.newRecorder()
 	now := time.Unix(1000, 0)
 	r.now = func() time.Time { return now }
-	r.uid = func(n service.Name) types.UID {
-		if n.Name == "gone" {
-			return ""
-		}
-		return types.UID("u-" + n.Name)
-	}
+	r.uid = uidOf
 	name := func(n string) service.Name { return service.Name{Namespace: "ns", Name: n} }
 	refused := Note{Service: name("web"), Warning: true, Reason: "ServiceRefused", Message: "no such match"}
 	otherText := refused

@@ -187,25 +187,28 @@ func (o *told) count() int {
 	return len(o.times)
 }
 
+func bare(n *v1.Node)     { n.Status.Addresses = nil }
+func withPods(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }
+
+// firstSteps are what a Source hears, or does not, before its first Snapshot.
+var firstSteps = map[string]func(*Source) error{
+	"services": func(s *Source) error { return s.services.Replace([]any{svc("web", "1", "10.96.0.1")}, "1") },
+	"slices":   func(s *Source) error { return s.slices.Replace(nil, "1") },
+	"cidrs": func(s *Source) error {
+		return s.cidrs.Replace([]any{serviceCIDR("kubernetes", "1", "10.96.0.0/12")}, "1")
+	},
+	"cidrs refused": func(s *Source) error { s.goOnWithout(); return nil },
+	"node":          func(s *Source) error { return s.node.Replace([]any{node("1", nil)}, "1") },
+	"no node":       func(s *Source) error { return s.node.Replace(nil, "1") },
+	"bare node":     func(s *Source) error { return s.node.Replace([]any{node("1", bare)}, "1") },
+	"node complete": func(s *Source) error { return s.node.Update(node("2", withPods)) },
+	"wait 20s":      func(*Source) error { time.Sleep(20 * time.Second); return nil },
+	"wait 2m":       func(*Source) error { time.Sleep(2 * time.Minute); return nil },
+	"wait 4m":       func(*Source) error { time.Sleep(4 * time.Minute); return nil },
+}
+
 // Nothing is told until each list and the Node are there.
 func TestFirstSnapshot(t *testing.T) {
-	bare := func(n *v1.Node) { n.Status.Addresses = nil }
-	withPods := func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.244.1.0/24"} }
-	steps := map[string]func(*Source) error{
-		"services": func(s *Source) error { return s.services.Replace([]any{svc("web", "1", "10.96.0.1")}, "1") },
-		"slices":   func(s *Source) error { return s.slices.Replace(nil, "1") },
-		"cidrs": func(s *Source) error {
-			return s.cidrs.Replace([]any{serviceCIDR("kubernetes", "1", "10.96.0.0/12")}, "1")
-		},
-		"cidrs refused": func(s *Source) error { s.goOnWithout(); return nil },
-		"node":          func(s *Source) error { return s.node.Replace([]any{node("1", nil)}, "1") },
-		"no node":       func(s *Source) error { return s.node.Replace(nil, "1") },
-		"bare node":     func(s *Source) error { return s.node.Replace([]any{node("1", bare)}, "1") },
-		"node complete": func(s *Source) error { return s.node.Update(node("2", withPods)) },
-		"wait 20s":      func(*Source) error { time.Sleep(20 * time.Second); return nil },
-		"wait 2m":       func(*Source) error { time.Sleep(2 * time.Minute); return nil },
-		"wait 4m":       func(*Source) error { time.Sleep(4 * time.Minute); return nil },
-	}
 	for _, c := range []struct {
 		name   string
 		detect kube.DetectMode
@@ -238,7 +241,7 @@ func TestFirstSnapshot(t *testing.T) {
 					if out.count() > 0 {
 						t.Errorf("something was told before step %q", step)
 					}
-					must(t, steps[step](s))
+					must(t, firstSteps[step](s))
 					synctest.Wait()
 				}
 				if out.count() != c.told {

@@ -85,24 +85,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// build makes the node's interfaces. The far ends are moved to the other
-// namespace, which only this process holds, by a file descriptor.
-func (w *world) build(far netns.NsHandle) {
-	t := w.t
-	pin := filepath.Join("/run/netns", fmt.Sprintf("judge-%d", os.Getpid()))
-	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(pin, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove(pin)
-	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", int(far)), pin, "none", unix.MS_BIND, ""); err != nil {
-		t.Skipf("cannot name a network namespace: %v", err)
-	}
-	defer unix.Unmount(pin, unix.MNT_DETACH)
-	ns := filepath.Base(pin)
-	sh(t, `
+// nodeScript makes the interfaces, routes and sysctls of the node; %[1]s is the other
+// namespace.
+const nodeScript = `
 for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > $f; done 2>/dev/null || true
 ip link set lo up
 ip link add cni0 address 02:00:00:00:10:01 type bridge mcast_snooping 0
@@ -131,7 +116,26 @@ echo 1 > ipv4/ip_forward
 echo 1 > ipv4/conf/all/route_localnet
 for f in ipv4/conf/*/rp_filter; do echo 0 > $f; done
 [ ! -e bridge/bridge-nf-call-iptables ] || echo 1 > bridge/bridge-nf-call-iptables
-`, ns)
+`
+
+// build makes the node's interfaces. The far ends are moved to the other
+// namespace, which only this process holds, by a file descriptor.
+func (w *world) build(far netns.NsHandle) {
+	t := w.t
+	pin := filepath.Join("/run/netns", fmt.Sprintf("judge-%d", os.Getpid()))
+	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(pin, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(pin)
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", int(far)), pin, "none", unix.MS_BIND, ""); err != nil {
+		t.Skipf("cannot name a network namespace: %v", err)
+	}
+	defer unix.Unmount(pin, unix.MNT_DETACH)
+	ns := filepath.Base(pin)
+	sh(t, nodeScript, ns)
 	if err := netns.Set(far); err != nil {
 		t.Fatal(err)
 	}

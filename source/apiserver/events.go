@@ -83,7 +83,10 @@ func (s *Source) newRecorder() *recorder {
 func (s *Source) uid(name service.Name) types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.services.known[name].uid
+	if known := s.services.known[name]; known.form != nil {
+		return known.form.UID()
+	}
+	return ""
 }
 
 // run writes what is told until ctx ends.

@@ -10,8 +10,8 @@ import (
 	"portolan/source/kube"
 )
 
-func (s *Source) putNode(old kept, node *v1.Node) {
-	if old == (kept{}) && s.own != nil {
+func (s *Source) putNode(old, node *v1.Node) {
+	if old == nil && s.own != nil {
 		s.log.Info("the own Node is there again", "node", node.Name)
 	}
 	s.own = node
@@ -21,7 +21,7 @@ func (s *Source) putNode(old kept, node *v1.Node) {
 // removeNode: a Node that was deleted is one that is being deleted, and keeps its
 // addresses and pod CIDRs, which this host has not lost: load balancers are told to
 // leave, and packets go on.
-func (s *Source) removeNode(name service.Name, _ kept) {
+func (s *Source) removeNode(name service.Name, _ *v1.Node) {
 	s.log.Error("the own Node was deleted; its last addresses, pod CIDRs and zone stay in force", "node", name.Name)
 	gone := s.own.DeepCopy()
 	if gone.DeletionTimestamp == nil {

@@ -92,15 +92,15 @@ type followed struct {
 func New(client *Client, cluster *kube.Cluster, o Options) *Source {
 	s := &Source{client: client, options: o, log: o.Log, wake: make(chan struct{}, 1), notes: make(chan Note, notesWaiting), cluster: cluster}
 	s.services = newStore(s, kube.NewService,
-		func(_ kept, svc *kube.Service) { cluster.PutService(svc) },
-		func(name service.Name, _ kept) { cluster.DeleteService(name) },
+		func(_, svc *kube.Service) { cluster.PutService(svc) },
+		func(name service.Name, _ *kube.Service) { cluster.DeleteService(name) },
 		s.listed("services"))
 	s.slices = newStore(s, kube.NewSlice, s.putSlice,
-		func(name service.Name, last kept) { cluster.DeleteSlice(last.owner, name.Name) },
+		func(_ service.Name, last *kube.Slice) { cluster.DeleteSlice(last.Owner(), last.Name()) },
 		s.listed("endpointslices"))
 	s.cidrs = newStore(s, unchanged,
-		func(_ kept, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
-		func(name service.Name, _ kept) { cluster.DeleteServiceCIDR(name.Name) },
+		func(_, o *networking.ServiceCIDR) { cluster.PutServiceCIDR(o) },
+		func(name service.Name, _ *networking.ServiceCIDR) { cluster.DeleteServiceCIDR(name.Name) },
 		s.listed("servicecidrs"))
 	s.node = newStore(s, unchanged, s.putNode, s.removeNode, s.nodeListed)
 	for _, f := range []followed{
@@ -137,9 +137,9 @@ func (s *Source) listed(name string) func(bool, int) {
 }
 
 // putSlice: a slice that changed the Service it names no longer serves the old one.
-func (s *Source) putSlice(old kept, slice *kube.Slice) {
-	if old.owner != slice.Owner() {
-		s.cluster.DeleteSlice(old.owner, slice.Name())
+func (s *Source) putSlice(old, slice *kube.Slice) {
+	if old != nil && old.Owner() != slice.Owner() {
+		s.cluster.DeleteSlice(old.Owner(), slice.Name())
 	}
 	s.cluster.PutSlice(slice)
 }

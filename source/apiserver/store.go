@@ -2,13 +2,12 @@ package apiserver
 
 import (
 	"fmt"
+	"hash/maphash"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"portolan/service"
-	"portolan/source/kube"
 )
 
 // object is a pointer to an API object.
@@ -17,12 +16,19 @@ type object interface {
 	metav1.Object
 }
 
-// kept is what is kept of an object: the kube.Cluster has the rest, in its own form.
-type kept struct {
-	uid     types.UID
-	version string
-	// owner is the Service that an EndpointSlice names.
-	owner service.Name
+// kept is what is kept of an object: a form of it, which is the kube.Cluster's own,
+// and which version that is, as hashOf has it.
+type kept[F any] struct {
+	version uint64
+	form    F
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// hashOf stands for the UID and the version of an object. Their texts would take more
+// memory than all else that a store has.
+func hashOf(o metav1.Object) uint64 {
+	return maphash.Comparable(hashSeed, [2]string{string(o.GetUID()), o.GetResourceVersion()})
 }
 
 // item is an object from when the API server told it until it has its place: in the
@@ -30,8 +36,7 @@ type kept struct {
 // complete, and the API's form of it is several times as large.
 type item[F any] struct {
 	name service.Name
-	kept kept
-	form F
+	kept[F]
 }
 
 // store is where a reflector puts what it hears of one resource. It remembers which
@@ -39,16 +44,16 @@ type item[F any] struct {
 type store[T object, F any] struct {
 	source *Source
 	form   func(T) F
-	put    func(old kept, now F) // old is the zero value for a new object
-	remove func(service.Name, kept)
+	put    func(old, now F) // old is the zero value for a new object
+	remove func(name service.Name, last F)
 	synced func(first bool, count int) // after each full list
 
-	known map[service.Name]kept
+	known map[service.Name]kept[F]
 	full  bool // a full list has been seen
 }
 
-func newStore[T object, F any](s *Source, form func(T) F, put func(old kept, now F), remove func(service.Name, kept), synced func(bool, int)) *store[T, F] {
-	return &store[T, F]{source: s, form: form, put: put, remove: remove, synced: synced, known: map[service.Name]kept{}}
+func newStore[T object, F any](s *Source, form func(T) F, put func(old, now F), remove func(service.Name, F), synced func(bool, int)) *store[T, F] {
+	return &store[T, F]{source: s, form: form, put: put, remove: remove, synced: synced, known: map[service.Name]kept[F]{}}
 }
 
 func nameIn(o metav1.Object) service.Name {
@@ -67,11 +72,7 @@ func (s *store[T, F]) reduce(o any) (item[F], error) {
 	case item[F]:
 		return o, nil
 	case T:
-		out := item[F]{nameIn(o), kept{uid: o.GetUID(), version: o.GetResourceVersion()}, s.form(o)}
-		if slice, is := any(out.form).(*kube.Slice); is {
-			out.kept.owner = slice.Owner()
-		}
-		return out, nil
+		return item[F]{nameIn(o), kept[F]{hashOf(o), s.form(o)}}, nil
 	}
 	var want T
 	return item[F]{}, fmt.Errorf("apiserver: %T among %T", o, want)
@@ -134,11 +135,11 @@ func (s *store[T, F]) Resync() error { return nil }
 
 func (s *store[T, F]) place(o item[F]) {
 	old := s.known[o.name]
-	if old == o.kept {
+	if old.version == o.version {
 		return
 	}
 	s.known[o.name] = o.kept
-	s.put(old, o.form)
+	s.put(old.form, o.form)
 }
 
 func (s *store[T, F]) forget(name service.Name) {
@@ -147,5 +148,5 @@ func (s *store[T, F]) forget(name service.Name) {
 		return
 	}
 	delete(s.known, name)
-	s.remove(name, last)
+	s.remove(name, last.form)
 }

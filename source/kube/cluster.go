@@ -48,7 +48,7 @@ func (c *Cluster) StartLarge(was func() bool) { c.wasLarge = was }
 
 // PutService adds a Service or takes the place of the one of its name.
 func (c *Cluster) PutService(svc *Service) {
-	name := svc.service.Name
+	name := svc.model.Name
 	if svc.ignored {
 		delete(c.services, name)
 	} else {
@@ -128,17 +128,15 @@ func (c *Cluster) Snapshot() *service.Snapshot {
 	var put []*service.Service
 	var gone []service.Name
 	for name := range c.dirty {
-		var svc *service.Service
-		if b := c.services[name]; b != nil {
-			svc = b.with(c.slices[name])
-		}
-		switch {
-		case svc != nil:
+		last := c.last.Service(name)
+		if s := c.services[name]; s != nil {
 			// A change that means nothing to us, such as an annotation, is none.
-			if !reflect.DeepEqual(svc, c.last.Service(name)) {
+			if svc := s.with(c.slices[name]); reflect.DeepEqual(svc, last) {
+				s.model = last
+			} else {
 				put = append(put, svc)
 			}
-		case c.last.Service(name) != nil:
+		} else if last != nil {
 			gone = append(gone, name)
 		}
 	}

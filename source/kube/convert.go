@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portolan/service"
 )
@@ -43,39 +44,45 @@ func Ignored(svc *v1.Service) string {
 // Convert returns the model of a Service with the endpoints of its slices, nil
 // for a Service that is Ignored.
 func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *service.Service {
-	bare := NewService(svc)
-	if bare.ignored {
+	s := NewService(svc)
+	if s.ignored {
 		return nil
 	}
 	var kept []*Slice
 	for _, s := range endpointSlices {
 		kept = append(kept, NewSlice(s))
 	}
-	return bare.with(kept)
+	return s.with(kept)
 }
 
 // Service is what a Cluster keeps of a Service.
 type Service struct {
-	service service.Service // its ports have no endpoints
-	weights weights
+	// model is there once: what with returned last, which Snapshots share and nobody
+	// may change any more. Before the first with it has no endpoints.
+	model   *service.Service
+	told    bool // with returned it
 	ignored bool // as Ignored says; only the name is known then
+	weights weights
+	uid     types.UID
 }
+
+// UID is that of the API object.
+func (s *Service) UID() types.UID { return s.uid }
 
 // NewService takes of svc what is read of it.
 func NewService(svc *v1.Service) *Service {
 	name := service.Name{Namespace: svc.Namespace, Name: svc.Name}
 	if Ignored(svc) != "" {
-		return &Service{service: service.Service{Name: name}, ignored: true}
+		return &Service{model: &service.Service{Name: name}, ignored: true, uid: svc.UID}
 	}
-	b := &Service{service: service.Service{
+	out := &service.Service{
 		Name:            name,
 		Created:         svc.CreationTimestamp.Time,
 		ClusterIPs:      clusterIPs(svc),
 		ExternalIPs:     addresses(svc.Spec.ExternalIPs),
 		LoadBalancerIPs: loadBalancerIPs(svc),
 		SourceRanges:    prefixes(svc.Spec.LoadBalancerSourceRanges),
-	}}
-	out := &b.service
+	}
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == v1.ServiceInternalTrafficPolicyLocal {
 		out.InternalPolicy = service.Local
 	}
@@ -88,7 +95,7 @@ func NewService(svc *v1.Service) *Service {
 	if svc.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		out.AffinityTimeout = affinityTimeout(svc)
 	}
-	b.weights = setOptions(out, svc)
+	w := setOptions(out, svc)
 	for _, p := range svc.Spec.Ports {
 		out.Ports = append(out.Ports, service.Port{
 			Name:     p.Name,
@@ -100,18 +107,22 @@ func NewService(svc *v1.Service) *Service {
 	slices.SortFunc(out.Ports, func(a, b service.Port) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol))
 	})
-	return b
+	return &Service{model: out, weights: w, uid: svc.UID}
 }
 
-// with adds the endpoints.
-func (b *Service) with(kept []*Slice) *service.Service {
-	out := b.service
-	out.Ports = slices.Clone(out.Ports)
-	for i, p := range out.Ports {
-		out.Ports[i].Endpoints = endpoints(p, kept, b.weights)
+// with returns the model with these endpoints.
+func (s *Service) with(kept []*Slice) *service.Service {
+	if s.told {
+		other := *s.model
+		other.Ports = slices.Clone(other.Ports)
+		s.model = &other
 	}
-	out.Triggers = triggers(kept)
-	return &out
+	s.told = true
+	for i, p := range s.model.Ports {
+		s.model.Ports[i].Endpoints = endpoints(p, kept, s.weights)
+	}
+	s.model.Triggers = triggers(kept)
+	return s.model
 }
 
 // acceptsLocal: kube-proxy 1.37 obeys externalTrafficPolicy on these types,

@@ -61,17 +61,24 @@ type update struct {
 	closes bool   // see closesNow
 	begins bool   // some frontend is served that was not
 	object []step // of the one that is being sorted
-	staged bool   // there is something of a stage in the batch, or was
+	named  map[string]*target
+	staged bool // there is something of a stage in the batch, or was
 	late   waiting
 }
 
-// step is what happens to one atom: it comes, goes, or has other data.
+// step is what happens to one atom: it comes, goes, or has other data. At first there
+// are some for each Service.
 type step struct {
-	key        *dataplane.Key // of the object that it is part of
-	set        string
-	shape      *shape
+	key *dataplane.Key // of the object that it is part of
+	*target
 	old, new   string
 	goes, come bool // there is an old one, a new one
+}
+
+// target is the set that steps are about.
+type target struct {
+	set   string
+	shape *shape
 }
 
 // sort takes the plan apart. What waits for its removal and is wanted again
@@ -146,6 +153,7 @@ func (u *update) write() error {
 			return err
 		}
 	}
+	u.makeRoom()
 	for s := range u.steps {
 		if err := u.writeStage(&u.steps[s]); err != nil {
 			return errors.Join(err, u.taken())
@@ -155,6 +163,22 @@ func (u *update) write() error {
 		return err
 	}
 	return u.answer(u.b.options.Conn.Commit(u.batch))
+}
+
+// makeRoom has memory for what is to be written: what grows by itself leaves several
+// times as much behind.
+func (u *update) makeRoom() {
+	n := 0
+	for _, stage := range u.steps {
+		for _, list := range stage {
+			n += len(list)
+		}
+	}
+	u.keys = slices.Grow(u.keys, n)
+	if n >= u.limit {
+		u.batch.Grow(u.limit)
+		u.spare.Grow(u.limit)
+	}
 }
 
 // writeStage adds to the batch what comes after the stage before has been written.

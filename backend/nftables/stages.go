@@ -71,7 +71,7 @@ func (u *update) sortElements(c dataplane.Change) {
 		likely = []int{stepSlots, stepServe}
 	}
 	stage := stageLast
-	if u.closes && c.Container == frontends {
+	if u.closes && c.Container != "set/"+clusterIPs {
 		stage = stageServe
 	}
 	for _, at := range likely {
@@ -109,7 +109,7 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 			continue
 		}
 		if old[i].data != a.data {
-			u.step(step{key: &r.New.Key, set: a.set, old: old[i].data, new: a.data, goes: true, come: true})
+			u.step(a.set, step{key: &r.New.Key, old: old[i].data, new: a.data, goes: true, come: true})
 		}
 		old = slices.Delete(old, i, i+1)
 	}
@@ -120,23 +120,31 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 
 // comes adds an atom, unless what it needs is there and waits to be removed.
 func (u *update) comes(k *dataplane.Key, a atom) {
-	one := step{key: k, set: a.set, new: a.data, come: true}
+	one := step{key: k, new: a.data, come: true}
 	if id := (atomID{a.set, k.Name}); !u.b.late.empty() {
 		one.old, one.goes = u.b.late.atom(id)
 		u.b.late.keepAtom(id)
 	}
-	u.step(one)
+	u.step(a.set, one)
 }
 
 // goes removes an atom.
 func (u *update) goes(k *dataplane.Key, a atom) {
-	u.step(step{key: k, set: a.set, old: a.data, goes: true})
+	u.step(a.set, step{key: k, old: a.data, goes: true})
 }
 
-func (u *update) step(s step) {
-	var ok bool
-	if s.shape, ok = shapeOf(s.set); !ok {
-		panic("nftables: no set is called " + s.set)
+// step notes a step about a set for the object that is being sorted.
+func (u *update) step(set string, s step) {
+	if s.target = u.named[set]; s.target == nil {
+		shape, ok := shapeOf(set)
+		if !ok {
+			panic("nftables: no set is called " + set)
+		}
+		s.target = &target{set, shape}
+		if u.named == nil {
+			u.named = map[string]*target{}
+		}
+		u.named[set] = s.target
 	}
 	u.object = append(u.object, s)
 }

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -64,6 +65,13 @@ func (b *Batch) Reset() {
 	b.list, b.count = openList{}, 0
 	b.start(unix.NFNL_MSG_BATCH_BEGIN, 0)
 	b.finish()
+}
+
+// Grow makes room for that many elements of the usual length.
+func (b *Batch) Grow(elements int) {
+	const usual = 48 // bytes: an address with protocol, port and slot to one with a port
+	b.w.Buf = slices.Grow(b.w.Buf, elements*usual)
+	b.tags, b.from = slices.Grow(b.tags, elements), slices.Grow(b.from, elements)
 }
 
 // Empty tells whether there is nothing in the Batch.

@@ -225,6 +225,18 @@ func TestClusterConvertsOnlyWhatChanged(t *testing.T) {
 	if third.Len() != 1 || len(third.Service(web).Ports[0].Endpoints) != 0 {
 		t.Errorf("after deletion: %d Services, endpoints %v", third.Len(), third.Service(web).Ports[0].Endpoints)
 	}
+	for _, s := range []struct {
+		of    *service.Snapshot
+		count int
+	}{{first, 0}, {second, 1}} {
+		if got := s.of.Service(web).Ports[0].Endpoints; len(got) != s.count {
+			t.Errorf("an earlier Snapshot has endpoints %v now, had %d", got, s.count)
+		}
+	}
+	c.PutService(NewService(testService(nil)))
+	if c.Snapshot() != third {
+		t.Error("the same Service again made a new Snapshot")
+	}
 	c.PutNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{v1.LabelTopologyZone: "z"}}})
 	if c.Snapshot() != third {
 		t.Error("another Node made a new Snapshot")

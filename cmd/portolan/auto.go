@@ -21,10 +21,17 @@ func chooseMode(ctx context.Context) (config.Mode, string) {
 	if mode, where := serviceChains(ctx); where != "" {
 		return mode, fmt.Sprintf("Service rules of %s mode are there: %s", mode, where)
 	}
-	if err := probeTables(); err != nil {
-		return config.IPTables, fmt.Sprintf("no Service rules are there, and nftables mode cannot be used: %v", err)
+	there := "no Service rules are there"
+	for _, f := range toolFamilies {
+		if err := outOfReach(ctx, f.model); err != nil {
+			there = err.Error()
+			break
+		}
 	}
-	return config.NFTables, "no Service rules are there, and the kernel has all that nftables mode takes"
+	if err := probeTables(); err != nil {
+		return config.IPTables, fmt.Sprintf("%s, and nftables mode cannot be used: %v", there, err)
+	}
+	return config.NFTables, there + ", and the kernel has all that nftables mode takes"
 }
 
 // serviceTable names a table of a Service proxy; what cannot be read counts as

@@ -70,6 +70,7 @@ func cleanup(ctx context.Context, dryRun bool, out io.Writer) error {
 				errs = append(errs, fmt.Errorf("%s, variant %s: %w", f.model, tool.Variant, err))
 			}
 		}
+		errs = append(errs, outOfReach(ctx, f.model))
 	}
 	errs = append(errs, cleanupTables(ctx, dryRun, out, nftables.TableName, kubeProxyTable))
 	for _, f := range toolFamilies {

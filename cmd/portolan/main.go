@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,23 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	if err := os.Setenv("PATH", withRootsPrograms(os.Getenv("PATH"))); err != nil {
+		fmt.Fprintln(os.Stderr, "portolan:", err)
+		os.Exit(exitCannotTell)
+	}
 	os.Exit(run(ctx, os.Args))
+}
+
+// withRootsPrograms adds the folders where iptables and its kind are to a PATH that
+// lacks them: that of plain su on Debian and of cron does.
+func withRootsPrograms(path string) string {
+	folders := filepath.SplitList(path)
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		if !slices.Contains(folders, dir) {
+			folders = append(folders, dir)
+		}
+	}
+	return strings.Join(folders, string(filepath.ListSeparator))
 }
 
 // run executes the command line and returns the exit code.

@@ -131,6 +131,7 @@ func removeOthers(ctx context.Context, f service.Family, mode config.Mode, varia
 			err = errors.Join(err, failed)
 		}
 	}
+	err = errors.Join(err, outOfReach(ctx, f))
 	if mode != config.IPVS {
 		lines, failed := cleanupServers(ctx, f, false)
 		removed, err = append(removed, lines...), errors.Join(err, failed)

@@ -182,14 +182,18 @@ func (i tableInfo) lostSince(before tableInfo) bool {
 func (e *eye) tableInfo(table string) (info tableInfo, err error) {
 	copy(info[:31], table)
 	size := uint32(len(info))
-	level := unix.SOL_IP
-	if e.family == IPv6 {
-		level = unix.SOL_IPV6
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(e.socket), uintptr(level), getInfo,
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(e.socket), uintptr(e.level()), getInfo,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return info, fmt.Errorf("iptables: watch: info of table %s: %w", table, errno)
 	}
 	return info, nil
+}
+
+// level is that of the socket options that ask for tables.
+func (e *eye) level() int {
+	if e.family == IPv6 {
+		return unix.SOL_IPV6
+	}
+	return unix.SOL_IP
 }

@@ -41,6 +41,33 @@ func TestFilled(t *testing.T) {
 	})
 }
 
+// TestHasChain: the kernel is asked, with no program in reach, and a name in a comment
+// or of a jump to another chain is no chain.
+func TestHasChain(t *testing.T) {
+	forVariants(t, func(t *testing.T, tool *Tool) {
+		expect := func(when, table string, want bool) {
+			t.Helper()
+			if has, err := tool.HasChain(table, "KUBE-SERVICES"); has != want || err != nil {
+				t.Errorf("%s: %v, %v", when, has, err)
+			}
+		}
+		expect("at first", "nat", false)
+		if tool.Variant == Legacy && tool.Loaded("nat") {
+			t.Error("to look has loaded a table")
+		}
+		if err := tool.Restore(t.Context(), []byte("*nat\n:KUBE-SERVICES-2 - [0:0]\n-A OUTPUT -m comment --comment \"no KUBE-SERVICES here\" -j KUBE-SERVICES-2\nCOMMIT\n")); err != nil {
+			t.Fatal(err)
+		}
+		expect("others", "nat", false)
+		if err := tool.Restore(t.Context(), []byte("*nat\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n")); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", t.TempDir())
+		expect("there", "nat", true)
+		expect("another table", "filter", false)
+	})
+}
+
 // TestDetectStartsNoMoreThanItNeeds: one program for its version, and none that lists
 // tables on a node without rules, or where it is clear whose they are.
 func TestDetectStartsNoMoreThanItNeeds(t *testing.T) {

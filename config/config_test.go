@@ -193,6 +193,35 @@ func FuzzParse(f *testing.F) {
 
 // TestNFTables: that mode has a section of its own, and the flags that are not
 // about iptables reach it.
+// TestUnfitFields: each value that its field does not take is named, with its line.
+func TestUnfitFields(t *testing.T) {
+	path := write(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: 3
+iptables:
+  masqueradeBit: "x"
+  syncPeriod: foo
+  minSyncPeriod: "30"
+conntrack: {maxPerCore: 99999999999, min: 7}
+nodePortAddresses: primary
+featureGates: {A: true, B: [no]}
+clientConnection: {qps: 1.5, burst: 1.5}
+enableProfiling: yes
+`)
+	_, _, err := load(t, false, "--config", path)
+	const want = "line 3: KubeProxyConfiguration.mode: 3 is not text in quotes" +
+		"; line 5: KubeProxyConfiguration.iptables.masqueradeBit: \"x\" is not a whole number of 32 bits" +
+		"; line 6: KubeProxyConfiguration.iptables.syncPeriod: foo is not a duration, as text such as 30s or 1h" +
+		"; line 7: KubeProxyConfiguration.iptables.minSyncPeriod: \"30\" is not a duration, as text such as 30s or 1h" +
+		"; line 8: KubeProxyConfiguration.conntrack.maxPerCore: 99999999999 is not a whole number of 32 bits" +
+		"; line 9: KubeProxyConfiguration.nodePortAddresses: primary is not a list" +
+		"; line 10: KubeProxyConfiguration.featureGates.B: a list is not true or false" +
+		"; line 11: KubeProxyConfiguration.clientConnection.burst: 1.5 is not a whole number of 32 bits"
+	if err == nil || err.Error() != "config: "+path+": "+want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
 func TestNFTables(t *testing.T) {
 	c, _, err := load(t, false, "--proxy-mode", "nftables")
 	if err != nil {

@@ -4,26 +4,37 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	sigsjson "sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // strangeFields lists the fields of a document that its type does not have, and
 // those that are there twice, each with its line.
-func strangeFields(raw []byte, into any) []string {
+func strangeFields(raw []byte, into any) []string { return walk(raw, into, "").strange }
+
+// unfitFields lists the fields of a document whose values their types do not take,
+// each with its line and, as kube-proxy has it, behind the kind of the document.
+func unfitFields(raw []byte, into any, kind string) []string { return walk(raw, into, kind).unfit }
+
+func walk(raw []byte, into any, kind string) fieldWalk {
 	var doc yaml.Node
 	if yaml.Unmarshal(raw, &doc) != nil || len(doc.Content) == 0 {
-		return nil // decoding tells what is wrong
+		return fieldWalk{} // decoding tells what is wrong
 	}
-	var w fieldWalk
+	w := fieldWalk{kind: kind}
 	w.node(doc.Content[0], reflect.TypeOf(into).Elem(), "")
-	return w.found
+	return w
 }
 
 type fieldWalk struct {
-	found []string
-	depth int
+	kind           string
+	strange, unfit []string
+	depth          int
 }
 
 // maxDepth is deeper than any field; YAML aliases may form a circle.
@@ -40,17 +51,53 @@ func (w *fieldWalk) node(n *yaml.Node, t reflect.Type, path string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return
-	}
-	switch {
+	switch ownText := reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()); {
+	case ownText:
+		w.value(n, t, path)
 	case n.Kind == yaml.MappingNode && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
 		w.mapping(n, t, path)
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		for i, item := range n.Content {
 			w.node(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
 		}
+	default:
+		w.value(n, t, path)
 	}
+}
+
+// value tries what has no fields of its own.
+func (w *fieldWalk) value(n *yaml.Node, t reflect.Type, path string) {
+	is := map[yaml.Kind]string{yaml.MappingNode: "a group of fields", yaml.SequenceNode: "a list"}[n.Kind]
+	if n.Kind == yaml.ScalarNode {
+		is = n.Value
+		if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+			is = strconv.Quote(n.Value)
+		}
+		text, err := sigsyaml.YAMLToJSON([]byte(is))
+		if err != nil || sigsjson.UnmarshalCaseSensitivePreserveInts(text, reflect.New(t).Interface()) == nil {
+			return
+		}
+	}
+	w.unfit = append(w.unfit, fmt.Sprintf("line %d: %s.%s: %s is not %s", n.Line, w.kind, path, is, wanted(t)))
+}
+
+// wanted says in words what a type takes.
+func wanted(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[metav1.Duration]():
+		return "a duration, as text such as 30s or 1h"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.String:
+		return "text in quotes"
+	case t.Kind() == reflect.Slice:
+		return "a list"
+	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
+		return "a group of fields"
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		return "a number"
+	}
+	return fmt.Sprintf("a whole number of %d bits", t.Bits())
 }
 
 func (w *fieldWalk) mapping(n *yaml.Node, t reflect.Type, path string) {
@@ -60,7 +107,7 @@ func (w *fieldWalk) mapping(n *yaml.Node, t reflect.Type, path string) {
 		name := key.Value
 		full := strings.TrimPrefix(path+"."+name, ".")
 		if line, twice := lines[name]; twice {
-			w.found = append(w.found, fmt.Sprintf("line %d: field %s is there already, on line %d; the last one counts", key.Line, full, line))
+			w.strange = append(w.strange, fmt.Sprintf("line %d: field %s is there already, on line %d; the last one counts", key.Line, full, line))
 		}
 		lines[name] = key.Line
 		inner, known := t, true
@@ -72,7 +119,7 @@ func (w *fieldWalk) mapping(n *yaml.Node, t reflect.Type, path string) {
 		switch {
 		case key.Tag == "!!merge":
 		case !known:
-			w.found = append(w.found, fmt.Sprintf("line %d: field %s is not known and changes nothing", key.Line, full))
+			w.strange = append(w.strange, fmt.Sprintf("line %d: field %s is not known and changes nothing", key.Line, full))
 		default:
 			w.node(value, inner, full)
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -49,11 +50,14 @@ func parse(data []byte) (file, error) {
 	f := file{data: data}
 	haveOptions := false
 	for _, raw := range documents(data) {
-		var meta metav1.TypeMeta
-		if err := yaml.Unmarshal(raw, &meta); err != nil {
+		text, err := yaml.YAMLToJSON(raw)
+		if err != nil {
 			return file{}, err
 		}
-		var err error
+		var meta metav1.TypeMeta
+		if json.UnmarshalCaseSensitivePreserveInts(text, &meta) != nil {
+			return file{}, fmt.Errorf("line %d: is not a configuration: it must begin with apiVersion: %s and kind: %s", firstLine(raw), apiVersion, kind)
+		}
 		switch meta.Kind {
 		case kind:
 			if f.proxy != nil {
@@ -97,15 +101,20 @@ func (f *file) decode(raw []byte, meta metav1.TypeMeta, version string, into any
 		return err
 	}
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, into); err != nil {
+		if unfit := unfitFields(raw, into, meta.Kind); len(unfit) > 0 {
+			return errors.New(strings.Join(unfit, "; "))
+		}
 		return fmt.Errorf("%s: %w", meta.Kind, err)
 	}
 	return nil
 }
 
 func (f *file) warn(raw []byte, format string, args ...any) {
-	line := 1 + len(raw) - len(bytes.TrimLeft(raw, "\n")) // documents keep their lines
-	f.warnings = append(f.warnings, fmt.Sprintf("line %d: %s", line, fmt.Sprintf(format, args...)))
+	f.warnings = append(f.warnings, fmt.Sprintf("line %d: %s", firstLine(raw), fmt.Sprintf(format, args...)))
 }
+
+// firstLine is the line of the file where a document of it begins.
+func firstLine(raw []byte) int { return 1 + len(raw) - len(bytes.TrimLeft(raw, "\n")) }
 
 // documents splits a YAML stream. Each part begins with as many empty lines as
 // stand before it in the stream, so that every line number is that of the file.

@@ -179,7 +179,7 @@ func (c *content) document(file string, number int, text []byte) {
 	}
 	var h header
 	if err := json.Unmarshal(text, &h); err != nil {
-		c.damage(Problem{File: file, Document: number, Err: fmt.Errorf("not a Kubernetes object: %w", err)})
+		c.damage(Problem{File: file, Document: number, Err: fmt.Errorf("not a Kubernetes object: %w", misfit(err, text, &header{}))})
 		return
 	}
 	if strings.HasSuffix(h.Kind, "List") {
@@ -198,7 +198,7 @@ func (c *content) document(file string, number int, text []byte) {
 	problem := Problem{File: file, Document: number, Object: r.String()}
 	unknown, err := kjson.UnmarshalStrict(text, object)
 	if err != nil {
-		c.refuse(r, problem, err)
+		c.refuse(r, problem, misfit(err, text, newObject(h)))
 		return
 	}
 	if errs := validate(object, r); len(errs) > 0 {
@@ -235,7 +235,7 @@ func (c *content) list(file string, number int, h header, text []byte) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		c.damage(Problem{File: file, Document: number, Object: h.Kind, Err: err})
+		c.damage(Problem{File: file, Document: number, Object: h.Kind, Err: misfit(err, text, &list)})
 		return
 	}
 	for _, item := range list.Items {

@@ -106,11 +106,11 @@ func TestBadInputKeepsWhatWasKnown(t *testing.T) {
 	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: ")
 
 	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n42\n")
-	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: not a Kubernetes object")
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: not a Kubernetes object: is the number, must be a group of fields")
 
 	// A type that is wrong.
 	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n"+strings.Replace(svcYAML("two", "10.96.0.2"), "port: 80", "port: many", 1))
-	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: Service default/two: json: cannot unmarshal")
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: Service default/two: spec.ports.port: is text, must be a whole number of 32 bits")
 
 	// Well formed and without it: it goes.
 	s.write("a.yaml", svcYAML("one", "10.96.0.12"))

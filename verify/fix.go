@@ -12,7 +12,7 @@ func fixOf(w *world, d difference, f *Finding) string {
 		if f.Owner.Name != "" && !f.Owner.isProxy() {
 			return "except traffic to the pod network in the rule of " + f.Owner.Name
 		}
-		return restart
+		return restart + "; or give verify the --cluster-cidr, or the other flags, that the proxy has"
 	case ForeignDrop:
 		return "remove " + f.Object + " (" + f.Owner.Name + "), or accept traffic of Services before it: mark 0x4000, and the pod network as source and destination"
 	case AnswerLost:

@@ -185,6 +185,9 @@ func (s *setup) snapshot(t *testing.T) (*service.Snapshot, []kube.Peer) {
 	cluster := kube.NewCluster(kube.Settings{NodeName: s.name, ClusterCIDRs: prefixes(s.cidr), NodePorts: service.NodePortAddresses{Localhost: true}})
 	snapshot, problems := manifests.New([]string{dir}, cluster).Load(t.Context())
 	for _, p := range problems {
+		if p.Warning {
+			continue // that the own Node is unknown is a finding of its own
+		}
 		t.Error(p)
 	}
 	return snapshot, cluster.Peers()

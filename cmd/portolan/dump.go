@@ -38,7 +38,7 @@ Exit codes: 0 all is there, 1 something is missing (said on stderr and in
 FOLDER/proxy/missing.txt), 2 the folder could not be made.`,
 		Example: `  portolan dump /tmp/node-1
   portolan trace --rules /tmp/node-1 --src 203.0.113.9 --dst 192.0.2.10:30080`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().BoolVar(&f.noFlows, "no-connections", false, "leave out connections, of which there may be hundreds of thousands")

@@ -38,12 +38,12 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 	}
 	texts, err := detect.Read(f.rules...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("flag --rules: %w", err)
 	}
 	if f.host != "" {
 		described, err := detect.Read(f.host)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("flag --host: %w", err)
 		}
 		for _, d := range described {
 			if k := detect.KindOf(d.Text); k != detect.HostFile {
@@ -52,5 +52,9 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 		}
 		texts = append(texts, described...)
 	}
-	return detect.Host(detect.Options{Table: f.table}, texts...)
+	host, err := detect.Host(detect.Options{Table: f.table}, texts...)
+	if err != nil {
+		return nil, fmt.Errorf("flags --rules and --host: %w", err)
+	}
+	return host, nil
 }

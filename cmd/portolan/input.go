@@ -65,6 +65,9 @@ func connect(c config.Config) (*apiserver.Client, error) {
 		UserAgent:   "portolan/" + version,
 	})
 	if err != nil {
+		if c.Client.Kubeconfig != "" || c.Client.Master != "" {
+			return nil, fmt.Errorf("the API server cannot be asked: %w", err)
+		}
 		return nil, fmt.Errorf("no input: name files or folders with --manifests PATH, or an API server with --kubeconfig FILE or --master URL, or run in a cluster: %w", err)
 	}
 	return client, nil

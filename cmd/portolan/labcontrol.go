@@ -88,7 +88,7 @@ func newLabChangeCommands() []*cobra.Command {
 		var pid int
 		var within time.Duration
 		cmd := &cobra.Command{
-			Use: d.use, Short: d.short, Example: d.example, Args: cobra.ExactArgs(1),
+			Use: d.use, Short: d.short, Example: d.example, Args: takes(1, 1),
 			Long: d.long + ` Works on a lab that
 "lab up" keeps up with the Services of the demo, also while "lab traffic" runs.
 

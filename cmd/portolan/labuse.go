@@ -38,7 +38,7 @@ host. Files and processes are those of this machine.
 Exit codes: those of the shell or COMMAND; 2 none is up, or nobody is called so.`,
 		Example: `  portolan lab shell node1
   portolan lab shell node1 -- nft list table ip portolan`,
-		Args: cobra.MinimumNArgs(1),
+		Args: takes(1, anyNumber),
 		RunE: func(_ *cobra.Command, args []string) error {
 			_, h, err := attach(pid, args[0])
 			if err != nil {
@@ -181,7 +181,7 @@ what "portolan trace" says of it.
 Exit codes: 0 it was answered, 1 it was not, 2 it could not be sent.`,
 		Example: `  portolan lab walk pod-2-2 default/web
   portolan lab walk client 192.0.2.11:30080`,
-		Args: cobra.ExactArgs(2),
+		Args: takes(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := lab.Find(pid)
 			if err != nil {
@@ -237,7 +237,7 @@ each time, and prints every second who answered how often and what failed.
 
 Exit codes: 0 every call was answered, 1 some were not, 2 none is up.`,
 		Example: `  portolan lab traffic client 192.0.2.11:30080 --rate 50 --for 10s`,
-		Args:    cobra.ExactArgs(2),
+		Args:    takes(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rate < 1 || rate > 10_000 {
 				return fmt.Errorf("lab traffic: --rate %d is not between 1 and 10000", rate)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -75,4 +76,17 @@ Exit codes: 0 done, 1 the answer is bad news (each command says what that is),
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newProxyCommand(), newPlanCommand(), newTraceCommand(), newVerifyCommand(), newDumpCommand(), newPodnetCommand(), newLabCommand(), newCleanupCommand(), newTopCommand(), newRebalanceCommand(), newVersionCommand())
 	return root
+}
+
+// anyNumber of arguments is the most that takes can be told.
+const anyNumber = math.MaxInt
+
+// takes is for commands whose usage names what their arguments are.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("arguments %q are not those of %q: see %s --help", args, cmd.UseLine(), cmd.CommandPath())
+		}
+		return nil
+	}
 }

@@ -48,7 +48,7 @@ Exit codes: 0 done, or nothing to do; 1 it would do no good, for the reason give
 2 usage, or it cannot tell.`,
 		Example: `  portolan rebalance --max-fraction 0.2 --dry-run --kubeconfig /etc/kubernetes/kubelet.conf default/web
   portolan rebalance --max-fraction 0.2 --rate 5/s --manifests /etc/portolan default/web`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 	}
 	f := rebalanceFlags{config: addLiveFlags(cmd), rate: 10}
 	cmd.Flags().Float64Var(&f.fraction, "max-fraction", 0, "of the connections of an overloaded endpoint, the part that may be reset; above 0, up to 1; must be given")

@@ -50,7 +50,7 @@ What the columns and the fields of -o json mean is in docs/top.md.
 Exit codes: 0 done, 2 usage, or it cannot tell.`,
 		Example: `  portolan top --kubeconfig /etc/kubernetes/kubelet.conf
   portolan top --manifests /etc/portolan --once -o json default/web`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1),
 	}
 	f := topFlags{config: addLiveFlags(cmd)}
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
@@ -93,6 +93,9 @@ func runTop(cmd *cobra.Command, f topFlags, args []string) error {
 		return err
 	}
 	defer n.stop()
+	if only != nil && n.newest.Load().Service(*only) == nil {
+		return fmt.Errorf("top: no Service %s with a cluster IP is known: look at its name, and at what --manifests or the API server has", only)
+	}
 	begun, err := hearNew(n.ctx)
 	if err != nil {
 		return err

@@ -265,7 +265,7 @@ func runCounters(cmd *cobra.Command, f traceFlags, after string) error {
 	read := func(path string) (*netfilter.Host, error) {
 		texts, err := detect.Read(path)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("trace: --counters: %w", err)
 		}
 		return detect.Host(detect.Options{Table: f.where.table}, texts...)
 	}

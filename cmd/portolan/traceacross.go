@@ -76,7 +76,7 @@ func (f traceFlags) nodes(cmd *cobra.Command) (nodes []journey.Node, warnings []
 	for _, name := range names {
 		texts, err := detect.Read(paths[name]...)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("trace: --dump of node %s: %w", name, err)
 		}
 		host, err := detect.Host(detect.Options{Table: f.where.table}, texts...)
 		if err != nil {

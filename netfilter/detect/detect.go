@@ -98,7 +98,7 @@ func add(h *netfilter.Host, o Options, t Text) error {
 		merge(h, d)
 		return nil
 	case Unrecognised:
-		return fmt.Errorf("detect: %s: nothing that is known begins like this", t.Name)
+		return fmt.Errorf("detect: %s: nothing that is known begins like this; \"portolan trace --help\" lists what is", t.Name)
 	case NFTables, NFTJSON:
 		return addNFT(h, t, kind)
 	}

@@ -133,11 +133,11 @@ func TestPlanOfIPVSMode(t *testing.T) {
 func TestHostErrors(t *testing.T) {
 	nat := "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j ACCEPT\nCOMMIT\n"
 	for want, texts := range map[string][]Text{
-		"netfilter: a and b both give the ipv4 table nat (unstated variant)": {{"a", nat}, {"b", nat}},
-		"detect: a: nothing that is known begins like this":                  {{"a", "hello"}},
-		"nfttext: a:2: the block that begins here has no end":                {{"a", "\ntable ip nat {\n"}},
-		"nftjson: a: unexpected end of JSON input":                           {{"a", "{\"nftables\": ["}},
-		"iptsave: a:1: there is no table \"fruit\"":                          {{"a", "*fruit\n-A X -j Y\n"}},
+		"netfilter: a and b both give the ipv4 table nat (unstated variant)":                         {{"a", nat}, {"b", nat}},
+		"detect: a: nothing that is known begins like this; \"portolan trace --help\" lists what is": {{"a", "hello"}},
+		"nfttext: a:2: the block that begins here has no end":                                        {{"a", "\ntable ip nat {\n"}},
+		"nftjson: a: unexpected end of JSON input":                                                   {{"a", "{\"nftables\": ["}},
+		"iptsave: a:1: there is no table \"fruit\"":                                                  {{"a", "*fruit\n-A X -j Y\n"}},
 	} {
 		if _, err := Host(Options{}, texts...); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

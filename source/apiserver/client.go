@@ -46,8 +46,15 @@ type Client struct {
 // Connect prepares a Client. The API server is not asked anything yet; what is
 // wrong with the files that say where it is, is an error.
 func Connect(c Connection) (*Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags(c.Master, c.Kubeconfig)
-	if err != nil {
+	read := rest.InClusterConfig
+	if c.Kubeconfig != "" || c.Master != "" {
+		read = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags(c.Master, c.Kubeconfig) }
+	}
+	config, err := read()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("apiserver: %s: names no API server: its current-context must name a context, and that one a cluster with a server", c.place())
+	case err != nil:
 		return nil, fmt.Errorf("apiserver: %s: %w", c.place(), err)
 	}
 	config.UserAgent = c.UserAgent

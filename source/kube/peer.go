@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,6 +23,16 @@ func ConvertPeer(node *v1.Node) Peer {
 		p.PodCIDRs = prefixes([]string{node.Spec.PodCIDR})
 	}
 	return p
+}
+
+// Missed is the name of the own Node, and the names of all others, sorted, where they
+// are known and it is not; else others is empty.
+func (c *Cluster) Missed() (own string, others []string) {
+	own = c.settings.NodeName
+	if _, known := c.peers[own]; own == "" || known {
+		return own, nil
+	}
+	return own, slices.Sorted(maps.Keys(c.peers))
 }
 
 // Peers are all Nodes that were put, sorted by name.

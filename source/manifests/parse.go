@@ -288,7 +288,8 @@ func nearMiss(h header) error {
 	return nil
 }
 
-// validate checks an object and fills in the namespace that kubectl would.
+// validate checks an object and fills in the namespace that kubectl would, and the
+// empty name of a port of a slice that an API server would.
 func validate(object any, r ref) field.ErrorList {
 	switch o := object.(type) {
 	case *v1.Service:
@@ -296,6 +297,11 @@ func validate(object any, r ref) field.ErrorList {
 		return kube.ValidateService(o)
 	case *discovery.EndpointSlice:
 		o.Namespace = r.namespace
+		for i := range o.Ports {
+			if o.Ports[i].Name == nil {
+				o.Ports[i].Name = new(string)
+			}
+		}
 		return kube.ValidateSlice(o)
 	case *v1.Node:
 		return kube.ValidateNode(o)

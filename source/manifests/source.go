@@ -101,7 +101,26 @@ func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 		s.problems = s.publish()
 	}
 	s.complete = s.complete || !missing
-	return s.cluster.Snapshot(), append(problems, s.problems...)
+	return s.cluster.Snapshot(), slices.Concat(problems, s.problems, s.strangers())
+}
+
+// strangers warns where Nodes are known and the one that we work for is not.
+func (s *Source) strangers() []Problem {
+	name, others := s.cluster.Missed()
+	if len(others) == 0 {
+		return nil
+	}
+	return []Problem{{File: strings.Join(s.paths, ", "), Object: kindNode + " " + name, Warning: true,
+		Err: fmt.Errorf("is none of the Nodes here (%s): only endpoints with that nodeName count as local, and zone, addresses and pod networks are not known; give the name of one with --hostname-override", some(others))}}
+}
+
+// some are the names of a few.
+func some(names []string) string {
+	const few = 3
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
 }
 
 // keep marks the files of a path that cannot be listed as still there.

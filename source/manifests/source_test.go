@@ -120,6 +120,42 @@ func TestBadInputKeepsWhatWasKnown(t *testing.T) {
 	s.expect("one=10.96.0.12", "unknown field \"spec.clusterIp\"")
 }
 
+// TestPortWithoutName: as an API server fills it in.
+func TestPortWithoutName(t *testing.T) {
+	s := newState(t)
+	s.write("a.yaml", svcYAML("one", "10.96.0.1")+"---\n"+strings.Replace(sliceYAML("one-1", "one", "10.244.0.1"), `name: "", `, "", 1))
+	snapshot, problems := s.source.Load(t.Context())
+	svc := snapshot.Service(service.Name{Namespace: "default", Name: "one"})
+	if len(problems) > 0 || len(svc.Ports) != 1 || len(svc.Ports[0].Endpoints) != 1 {
+		t.Errorf("%v %+v", problems, svc)
+	}
+}
+
+// TestOwnNodeMissing: where there are Nodes, the own one should be among them.
+func TestOwnNodeMissing(t *testing.T) {
+	s := newState(t)
+	node := func(names ...string) string {
+		var b strings.Builder
+		for _, n := range names {
+			fmt.Fprintf(&b, "---\napiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", n)
+		}
+		return b.String()
+	}
+	expect := func(want string) {
+		t.Helper()
+		_, problems := s.source.Load(t.Context())
+		if want == "" && len(problems) > 0 || want != "" && (len(problems) != 1 || !problems[0].Warning || !strings.Contains(problems[0].Error(), want)) {
+			t.Errorf("%v, want %q", problems, want)
+		}
+	}
+	s.write("nodes.yaml", svcYAML("one", "10.96.0.1"))
+	expect("")
+	s.write("nodes.yaml", node("b", "e", "c", "f", "d"))
+	expect("Node a: is none of the Nodes here (b, c, d and 2 more): ")
+	s.write("nodes.yaml", node("b", "a"))
+	expect("")
+}
+
 func TestServiceCIDR(t *testing.T) {
 	s := newState(t)
 	const cidr = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [%s]}\n"

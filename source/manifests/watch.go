@@ -43,6 +43,9 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 	load := func() {
 		s.follow(watcher, watched)
 		snapshot, problems := s.Load(ctx)
+		if ctx.Err() != nil {
+			return // what was not read because of that is no problem of a file
+		}
 		if !s.complete {
 			snapshot = nil
 		}

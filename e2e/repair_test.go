@@ -44,7 +44,7 @@ func (c *cluster) harms(n *lab.Node) []harm {
 			harm{what: "one jump", command: []string{"nft", "flush", "chain", "ip", "portolan", "nat-prerouting"}},
 			harm{what: "one rule", command: []string{"nft", "flush", "chain", "ip", "portolan", balance[1]}},
 			harm{what: "the table", command: []string{"nft", "delete", "table", "ip", "portolan"}},
-			harm{what: "the table, made again", command: []string{"nft", "-f", "-"}, stdin: "delete table ip portolan\ntable ip portolan { chain layout-2 { }; }\n"},
+			harm{what: "the table, made again", command: []string{"nft", "-f", "-"}, stdin: "delete table ip portolan\ntable ip portolan { chain layout-3 { }; }\n"},
 			harm{what: "nft flush ruleset", command: []string{"nft", "flush", "ruleset"}})
 	}
 	list = append(list,

@@ -3,11 +3,13 @@ package nftables
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
+	"portolan/dataplane"
 	"portolan/service"
 )
 
@@ -17,23 +19,26 @@ import (
 //
 //	affinity-ids {frontend : scope}               sets the priority of the packet
 //	affinity {client . protocol . scope : endpoint}  is asked first
-//	affinity-learn {scope : goto learn-SECONDS}   right after translation, in the
-//	    same hook: remembers where the packet goes now, or starts its time anew,
-//	    and sets the priority back
+//	affinity-learn {upper bits of the scope : goto learn-SECONDS}   right after
+//	    translation, in the same hook: remembers where the packet goes now, or starts
+//	    its time anew, and sets the priority back
+//	affinity-scopes {scope}                       is asked by nobody: it keeps their names
 //
 // In IPv6 the clients are in maps of their own for each port number that endpoints
 // have, and hold the address alone (see words.byPort):
 //
 //	affinity-8080 {client . scope : address}   asked by the chain recall-8080
-//	affinity-learn {scope : goto learn-SECONDS-8080}
+//	affinity-learn {upper bits of the scope : goto learn-SECONDS}
+//	learn-SECONDS-ports {protocol . port : goto learn-SECONDS-8080}
 //
 // The priority of a packet is free there: what a forwarded one has is set from
 // its TOS after that, and only the first packet of a connection is touched.
 
-// scopeOf names the scope of a frontend. Addresses whose outside clients use the
+// scopeOf names the scope of a frontend, and behind a space the chain that learns its
+// clients: "default/web:http learn-10800". Addresses whose outside clients use the
 // endpoints of this node remember apart from those that use all, and those that have
 // everybody use them apart from both.
-func scopeOf(f service.Frontend) string {
+func scopeOf(f service.Frontend, l learner) string {
 	name := f.PortName.String()
 	switch {
 	case f.Route(service.FromHost).Policy == service.Local:
@@ -41,12 +46,13 @@ func scopeOf(f service.Frontend) string {
 	case f.Route(service.FromOutside).Policy == service.Local:
 		name += "/local"
 	}
-	const most = 120 // nft takes comments of up to 127 bytes
-	if len(name) <= most {
-		return name
+	behind := " " + l.chain()
+	most := 120 - len(behind) // nft takes comments of up to 127 bytes
+	if len(name) > most {
+		sum := sha256.Sum256([]byte(name))
+		name = name[:most-17] + "~" + base32.StdEncoding.EncodeToString(sum[:10])
 	}
-	sum := sha256.Sum256([]byte(name))
-	return name[:most-17] + "~" + base32.StdEncoding.EncodeToString(sum[:10])
+	return name + behind
 }
 
 // scopeRule puts the scope of the frontend where stickyRule and the learning
@@ -76,7 +82,18 @@ type learner struct {
 	ports   portList // empty where clients are not kept by port
 }
 
-func (l learner) chain() string { return "learn-" + l.timeout + l.ports.suffix("-") }
+func (l learner) chain() string { return learnPrefix + l.timeout }
+
+// portMap leads to the chain for each port.
+func (l learner) portMap() string { return l.chain() + portsSuffix }
+
+const (
+	learnPrefix = "learn-"
+	portsSuffix = "-ports"
+)
+
+// learn goes on with the chain that a packet's scope has in its upper bits.
+var learn = fmt.Sprintf("ct state new ct status dnat meta priority & %s vmap @%s", classID(^uint32(scopeBits)), affinityLearn)
 
 // affinityObjects are asked for by every Service with affinity.
 func (b *Backend) affinityObjects(l learner) structure {
@@ -85,11 +102,11 @@ func (b *Backend) affinityObjects(l learner) structure {
 
 func (b *Backend) makeLearners(l learner) structure {
 	var out structure
-	for _, name := range []string{affinityIDs, affinityPortIDs, affinityLearn} {
+	for _, name := range []string{affinityIDs, affinityPortIDs, affinityScopes, affinityLearn} {
 		out.sets = append(out.sets, b.set(name))
 	}
+	out.sets = append(out.sets, numbered(learners, l.chain()))
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
-	const learn = "ct state new ct status dnat meta priority vmap @" + affinityLearn
 	add("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)
 	add("affinity-output", "type filter hook output"+afterDNAT, learn)
 	update := func(set, endpoint string) string {
@@ -100,19 +117,24 @@ func (b *Backend) makeLearners(l learner) structure {
 		add(l.chain(), update(affinity, "ip daddr . th dport"))
 		return out
 	}
-	var updates []string
+	out.sets = append(out.sets, b.set(l.portMap()))
+	add(l.chain(), b.words.nodePort+" vmap @"+l.portMap())
 	for p := range l.ports.all() {
-		set := affinityAt + p
+		set, chain := affinityAt+p, l.chain()+"-"+p
 		out.sets = append(out.sets, b.set(set))
 		var rules []string
 		for _, protocol := range []service.Protocol{service.TCP, service.UDP, service.SCTP} {
 			// nft wants the protocol compared before it takes a port.
 			rules = append(rules, "meta l4proto "+string(protocol)+" dnat ip6 to "+b.words.client()+" map @"+set+" : "+p)
+			key := string(protocol) + " . " + p
+			out.sets = append(out.sets, dataplane.Object{
+				Key:  dataplane.Key{Container: "map/" + l.portMap(), Rank: dataplane.Keyed, Name: key},
+				Body: key + " : goto " + chain,
+			})
 		}
 		add(recall+p, rules...)
-		updates = append(updates, "th dport "+p+" "+update(set, "ip6 daddr"))
+		add(chain, update(set, "ip6 daddr"))
 	}
-	add(l.chain(), updates...)
 	return out
 }
 

@@ -34,7 +34,6 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 		return err
 	}
 	b.rebuild = false
-	b.dropScopes(p)
 	if err := b.forget(stale); err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (b *Backend) chainsOf(k balancer) structure {
 }
 
 func (b *Backend) makeChains(k balancer) structure {
-	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{numbered(k.entry()), b.set(k.slots())}}
+	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{numbered(balancing, k.entry()), b.set(k.slots())}}
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	mark := "meta mark set meta mark | " + b.words.mark + " "
 	switch k.masquerade {
@@ -157,9 +157,9 @@ func (b *Backend) makeChains(k balancer) structure {
 }
 
 // numbered is the element that leads to a chain by its number.
-func numbered(chain string) dataplane.Object {
+func numbered(container, chain string) dataplane.Object {
 	return dataplane.Object{
-		Key:  dataplane.Key{Container: balancing, Rank: dataplane.Keyed, Name: chain},
+		Key:  dataplane.Key{Container: container, Rank: dataplane.Keyed, Name: chain},
 		Body: chain + " : goto " + chain,
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // layout counts the forms that our table has had. A table with another number is
 // replaced as a whole, in one transaction.
-const layout = 2
+const layout = 3
 
 // layoutChain is an empty chain that tells the layout.
 func layoutChain(n int) string { return "layout-" + strconv.Itoa(n) }

@@ -36,9 +36,9 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 	stale := staleClients{}
 	for _, c := range p.Changes {
 		switch c.Container {
-		case learners:
+		case scopes:
 			for _, o := range c.Deleted {
-				stale[b.ids.of(o.Key.Name)] = nil
+				stale[b.ids.byName[o.Key.Name]] = nil
 			}
 		case frontends:
 			for _, r := range c.Replaced {
@@ -66,7 +66,7 @@ func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
 	for a := range atoms(frontends, r.New.Key.Name, r.New.Body) {
 		if s, ok := shapeOf(a.set); ok && s.isSlots() && a.data != before {
 			if lost := b.lost(before, a.data); len(lost) > 0 {
-				stale.add(staleClients{b.ids.of(scope): lost})
+				stale.add(staleClients{b.ids.byName[scope]: lost})
 			}
 		}
 	}
@@ -103,13 +103,12 @@ func cutSlot(text string) (slot, endpoint string) {
 	return "", text
 }
 
-// dropScopes gives the numbers of scopes back that are gone.
-func (b *Backend) dropScopes(p dataplane.Plan) {
-	for _, c := range p.Changes {
-		if c.Container == learners {
-			for _, o := range c.Deleted {
-				b.ids.drop(o.Key.Name)
-			}
+// dropScopes gives the numbers of scopes back that are gone, and of which no client is
+// remembered any more.
+func (b *Backend) dropScopes(stale staleClients) {
+	for id, endpoints := range stale {
+		if endpoints == nil {
+			b.ids.drop(b.ids.name(id))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,11 +22,21 @@ import (
 func remember(t testing.TB, b *Backend, scopeName string, client netip.Addr, endpoint netip.AddrPort) {
 	t.Helper()
 	batch := nft.NewBatch(b.table)
-	set, e := clientElement(b, b.ids.of(scopeName), client, endpoint)
+	set, e := clientElement(b, scopeNumber(b, scopeName), client, endpoint)
 	batch.AddElement(set, e, 0)
 	if err := b.options.Conn.Commit(batch); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// scopeNumber finds the number of the only scope of that name, whatever chain learns.
+func scopeNumber(b *Backend, name string) uint32 {
+	for known, id := range b.ids.byName {
+		if scope, _, is := strings.Cut(known, " "); is && scope == name {
+			return id
+		}
+	}
+	return 0
 }
 
 // clientElement is what is remembered of a client over TCP, and the map for it.
@@ -53,7 +64,8 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 		err := b.options.Conn.Elements(b.table, set.Name, func() {}, func(e nft.Element) {
 			endpoint := append(slices.Clone(e.Data), b.words.portIn(set.Name, s)...)
 			text, _ := b.words.keyText(nil, endpointParts, endpoint)
-			out = append(out, b.ids.name(binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:]))+" "+string(text))
+			scope, _, _ := strings.Cut(b.ids.name(binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])), " ")
+			out = append(out, scope+" "+string(text))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -175,20 +187,20 @@ func TestScopes(t *testing.T) {
 		count := map[string]int{}
 		for _, pf := range service.Decide(nodeOf(f), s, f.Family) {
 			for _, fe := range pf.Frontends {
-				count[scopeOf(fe)]++
+				count[scopeOf(fe, learner{timeout: "3600"})]++
 			}
 		}
 		return count
 	}
-	if got := scopes(); len(got) != 1 || got["default/web-1:http"] != 3 {
+	if got := scopes(); len(got) != 1 || got["default/web-1:http learn-3600"] != 3 {
 		t.Errorf("policy Cluster: %v", got)
 	}
 	s.ExternalPolicy = service.Local
-	if got := scopes(); len(got) != 2 || got["default/web-1:http/local"] != 2 {
+	if got := scopes(); len(got) != 2 || got["default/web-1:http/local learn-3600"] != 2 {
 		t.Errorf("policy Local: %v", got)
 	}
 	s.InternalPolicy = service.Local
-	if got := scopes(); len(got) != 2 || got["default/web-1:http/here"] != 1 || got["default/web-1:http/local"] != 2 {
+	if got := scopes(); len(got) != 2 || got["default/web-1:http/here learn-3600"] != 1 || got["default/web-1:http/local learn-3600"] != 2 {
 		t.Errorf("both policies Local: %v", got)
 	}
 	for _, name := range []string{"a", "b"} {
@@ -218,7 +230,7 @@ func TestForgetsWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	remember(t, b, "default/web-1:http", at(f.External, 1), s.Ports[0].Endpoints[0].Addr)
-	_, e := clientElement(b, b.ids.of("default/web-1:http"), at(f.External, 1), s.Ports[0].Endpoints[0].Addr)
+	_, e := clientElement(b, scopeNumber(b, "default/web-1:http"), at(f.External, 1), s.Ports[0].Endpoints[0].Addr)
 	gone := slices.Clone(e.Key)
 	gone[3]++
 	left, err := b.forgetKeys(affinity, [][]byte{gone, e.Key})
@@ -227,5 +239,28 @@ func TestForgetsWhatIsGone(t *testing.T) {
 	}
 	if left, err = b.forgetKeys(affinity, left); err != nil || len(left) != 0 || len(remembered(t, b)) != 0 {
 		t.Errorf("second try: %v left, %v", left, err)
+	}
+}
+
+// TestScopeComesBack: clients of a scope that comes back before what is left of it has
+// been removed are remembered.
+func TestScopeComesBack(t *testing.T) {
+	f := families[0]
+	netnstest.Enter(t)
+	b := live(t, f.Family)
+	sync := dataplane.NewSync(b)
+	sticky := func(timeout time.Duration) *service.Service {
+		s := f.Web(1, 2)
+		s.AffinityTimeout = timeout
+		return s
+	}
+	for _, timeout := range []time.Duration{time.Hour, 0, time.Hour} {
+		program(t, b, sync, nodeOf(f), sticky(timeout))
+		apply(t, sync)
+	}
+	remember(t, b, "default/web-1:http", at(f.External, 1), sticky(0).Ports[0].Endpoints[0].Addr)
+	settle(t, b)
+	if got := remembered(t, b); len(got) != 1 || !strings.HasPrefix(got[0], "default/web-1:http ") {
+		t.Errorf("remembered: %q", got)
 	}
 }

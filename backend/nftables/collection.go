@@ -71,7 +71,7 @@ func (b *Backend) objectsOf(s *shape, c *collection) iter.Seq2[string, string] {
 func (b *Backend) plain(s *shape, c *collection, e place) (name, body string) {
 	if s.key[0] == number {
 		id := binary.NativeEndian.Uint32(c.keyOf(e))
-		if name = e.comment; name == "" {
+		if name = e.comment; name == "" || !b.ids.fits(name, id) {
 			name = fmt.Sprintf("#%d", id)
 		}
 		b.ids.learn(name, id)

@@ -24,5 +24,6 @@
 //	set/nodeport-ips     keyed: addresses on which NodePorts answer
 //	set/hairpin          keyed: endpoints on this node
 //	map/balancers        keyed by chain; see numbers.go
-//	map/affinity-learn   keyed by scope; see affinity.go
+//	map/affinity-learn   keyed by chain; see affinity.go
+//	set/affinity-scopes  keyed by scope
 package nftables

@@ -67,7 +67,10 @@ func (r *reader) elementsOf(set string, s *shape, name, data string) ([]nft.Elem
 func (r *reader) element(s *shape, name, data string) (err error) {
 	var e nft.Element
 	if s.key[0] == number { // that the name has
-		e.Key, e.Comment = []byte(host(r.b.ids.of(name))), name
+		e.Comment = name
+		if e.Key, err = r.number(name); err != nil {
+			return err
+		}
 	} else if e.Key, err = r.key(s.key, name); err != nil {
 		return err
 	}
@@ -81,12 +84,20 @@ func (r *reader) element(s *shape, name, data string) (err error) {
 		if !is {
 			err = fmt.Errorf("verdict %q", data)
 		}
-		e.Data = []byte(host(r.b.ids.of(chain)))
+		if err == nil {
+			e.Data, err = r.number(chain)
+		}
 	case s.holds == aScope:
-		e.Data = []byte(host(r.b.ids.of(data)))
+		e.Data, err = r.number(data)
 	}
 	r.list = append(r.list, e)
 	return err
+}
+
+// number is what the kernel has for a name.
+func (r *reader) number(name string) ([]byte, error) {
+	id, err := r.b.ids.of(name)
+	return []byte(host(id)), err
 }
 
 // verdict reads "goto CHAIN" and "drop", of which there are few; the latter others write.

@@ -74,7 +74,7 @@ func (r *removals) set(name string) bool   { return r.young.sets[name] || r.old.
 func (r *removals) chain(name string) bool { return r.young.chains[name] || r.old.chains[name] }
 func (r *removals) close(addr string) bool { return r.young.closed[addr] || r.old.closed[addr] }
 
-// keepAtom, keepSet, keepChain and keepOpen have what is wanted again, or gone, wait no more.
+// keepAtom, keepSet, keepChain, keepOpen and keepClients have what is wanted again, or gone, wait no more.
 func (r *removals) keepAtom(id atomID) {
 	for _, w := range r.both() {
 		delete(w.atoms, id)
@@ -96,6 +96,15 @@ func (r *removals) keepChain(name string) {
 func (r *removals) keepOpen(addr string) {
 	for _, w := range r.both() {
 		delete(w.closed, addr)
+	}
+}
+
+// keepClients has a scope that was gone remember clients again.
+func (r *removals) keepClients(scope uint32) {
+	for _, w := range r.both() {
+		if endpoints, is := w.stale[scope]; is && endpoints == nil {
+			delete(w.stale, scope)
+		}
 	}
 }
 
@@ -183,10 +192,11 @@ func (b *Backend) remove(ctx context.Context, due waiting) error {
 	if err == nil {
 		b.late.failures = 0
 		for id := range due.atoms {
-			if id.set == balancers {
+			if leadsByNumber(id.set) {
 				b.ids.drop(id.name)
 			}
 		}
+		b.dropScopes(due.stale)
 		return nil
 	}
 	b.late.failures++
@@ -207,8 +217,8 @@ func (b *Backend) lookAgain() {
 func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 	batch := nft.NewBatch(b.table)
 	for id, data := range due.atoms {
-		if due.sets[id.set] {
-			continue // goes with the map
+		if due.sets[id.set] && !leadsByNumber(id.set) {
+			continue // goes with the map, which holds no chain
 		}
 		if batch.Len() >= batchLimit {
 			if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {

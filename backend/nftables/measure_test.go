@@ -27,7 +27,7 @@ func rememberMany(tb testing.TB, b *Backend, first, n int) {
 	batch := nft.NewBatch(b.table)
 	for i := range n {
 		client := netip.AddrFrom4([4]byte{172, byte(16 + i>>16), byte(i >> 8), byte(i)})
-		id := b.ids.of(scopeName(20_000 + i%2000))
+		id := numberOf(tb, b.ids, scopeName(20_000+i%2000))
 		set, e := clientElement(b, id, client, benchEndpoint(first+i%2000, i%9).Addr)
 		batch.AddElement(set, e, 0)
 	}
@@ -38,7 +38,7 @@ func rememberMany(tb testing.TB, b *Backend, first, n int) {
 
 func scopeName(i int) string {
 	s := benchService(i, 0)
-	return s.PortName(s.Ports[0]).String()
+	return s.PortName(s.Ports[0]).String() + " learn-10800"
 }
 
 // BenchmarkStorm is one change of many in a row, each of another Service, growing

@@ -142,10 +142,13 @@ func (o *observation) sets() error {
 }
 
 func rankOf(set string) int {
-	if set == balancers || set == affinityLearn {
+	switch {
+	case leadsByNumber(set):
 		return 0
+	case set == affinityScopes: // named with the chains that learn
+		return 1
 	}
-	return 1
+	return 2
 }
 
 // elements gives the objects of a set, or notes in entries what is about

@@ -100,7 +100,7 @@ add element ip portolan eps-2 {
 	10.96.0.2 . tcp . 80 . 1 : 10.244.9.9 . 8080
 }
 add element ip portolan balancers {
-	8294:97d6 comment "lb-1-masq-outside" : goto lb-1-masq-outside
+	8394:97d6 comment "lb-1-masq-outside" : goto lb-1-masq-outside
 }
 add element ip portolan cluster-ips {
 	10.96.0.3
@@ -112,7 +112,7 @@ delete element ip portolan service-ips {
 	10.96.0.1 . tcp . 80
 }
 add element ip portolan service-ips {
-	10.96.0.1 . tcp . 80 : 8294:97d6
+	10.96.0.1 . tcp . 80 : 8394:97d6
 }
 # what follows is written 100ms later, in a transaction of its own
 delete element ip portolan eps-2 {

@@ -153,7 +153,7 @@ func (s *script) removals(p dataplane.Plan, late map[atomID]string) {
 	before := s.text.Len()
 	keys := map[string][]string{}
 	for id, data := range late {
-		if gone[id.set] {
+		if gone[id.set] && !leadsByNumber(id.set) {
 			continue // with the map
 		}
 		shape, _ := shapeOf(id.set)
@@ -189,7 +189,7 @@ func (s *script) texts(shape *shape, name, data string) []string {
 		}
 		return list
 	case shape.key[0] == number:
-		return []string{s.number(name) + ` comment "` + name + `" : ` + data}
+		return []string{strings.TrimSuffix(s.number(name)+` comment "`+name+`" : `+data, " : ")}
 	case shape.holds == aChain:
 		return []string{name + " : " + s.number(strings.TrimPrefix(data, "goto "))}
 	case shape.holds == aScope:
@@ -219,8 +219,15 @@ func slotTexts(name, data string) (out []string) {
 	return out
 }
 
-// number is the number of a chain or scope as nft writes it.
+// number is the number of a chain or scope. Where there is none left nft refuses what
+// stands for it.
 func (s *script) number(name string) string {
-	id := s.ids.of(name)
-	return fmt.Sprintf("%x:%x", id>>16, id&0xffff)
+	id, err := s.ids.of(name)
+	if err != nil {
+		return "no-number-left"
+	}
+	return classID(id)
 }
+
+// classID writes a number as nft does.
+func classID(id uint32) string { return fmt.Sprintf("%x:%x", id>>16, id&0xffff) }

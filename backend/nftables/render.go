@@ -50,12 +50,13 @@ func (r *frontend) write() error {
 	if n := max(k.n, k.m); n > mostSlots {
 		return fmt.Errorf("%d endpoints of port %s, each as often as its weight; at most %d fit", n, r.f.PortName, mostSlots)
 	}
-	remembered := ""
+	remembered, learn := "", learner{}
 	if forwards && k.affine {
-		remembered = scopeOf(r.f)
 		if r.b.words.byPort {
 			k.ports = portsOf(lists[:]...)
 		}
+		learn = learner{seconds(r.f.Affinity), k.ports}
+		remembered = scopeOf(r.f, learn)
 	}
 	r.open(frontends)
 	r.frontendKey()
@@ -90,8 +91,7 @@ func (r *frontend) write() error {
 	r.close()
 	r.share(shared)
 	if remembered != "" {
-		learn := learner{seconds(r.f.Affinity), k.ports}
-		r.element(learners, remembered, " : goto ", learn.chain())
+		r.element(scopes, remembered)
 		r.share(r.b.affinityObjects(learn))
 	}
 	if r.f.Kind == service.ClusterIP {

@@ -144,9 +144,6 @@ func (c *compiler) statement() {
 		c.priority()
 	case c.take("dnat " + c.ip + " to"):
 		c.translate()
-	case c.take("th dport"):
-		c.load("th dport", reg)
-		c.emit(nft.Cmp{Sreg: reg, Data: c.port()})
 	case c.take("meta l4proto tcp"):
 		c.protocol(unix.IPPROTO_TCP)
 	case c.take("meta l4proto udp"):
@@ -263,7 +260,13 @@ func (c *compiler) update() {
 	c.emit(nft.Update{Set: set, Key: reg, Data: at, Timeout: milliseconds})
 }
 
-// match reads "KEY @set", "KEY != @set", "KEY vmap @map", "IP saddr PREFIX" and
+// classID reads what the function classID writes.
+func (c *compiler) classID(text string) uint32 {
+	upper, lower, _ := strings.Cut(text, ":")
+	return c.number("0x"+upper)<<16 | c.number("0x"+lower)
+}
+
+// match reads "KEY @set", "KEY != @set", "KEY vmap @map", "FIELD & CLASSID vmap @map", "IP saddr PREFIX" and
 // "IP daddr != PREFIX".
 func (c *compiler) match() {
 	for _, field := range []string{c.ip + " saddr", c.ip + " daddr"} {
@@ -276,6 +279,9 @@ func (c *compiler) match() {
 		}
 	}
 	c.key()
+	if c.take("&") {
+		c.emit(nft.Bitwise{Sreg: reg, Dreg: reg, Mask: host(c.classID(c.word())), Xor: zero})
+	}
 	if c.take("vmap") {
 		c.emit(nft.Lookup{Set: c.name(), Sreg: reg, Dreg: nft.NoReg, Map: true})
 		return

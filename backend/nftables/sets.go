@@ -23,7 +23,8 @@ const (
 	sources             = "sources"               // frontend with a range of its
 	affinityIDs         = "affinity-ids"          // frontend -> scope
 	affinityPortIDs     = "affinity-nodeport-ids" // NodePort -> scope
-	affinityLearn       = "affinity-learn"        // scope -> chain that remembers
+	affinityScopes      = "affinity-scopes"       // scopes, for their names
+	affinityLearn       = "affinity-learn"        // upper bits of a scope -> chain that remembers
 	affinity            = "affinity"              // client in scope -> its endpoint
 	refused             = "refused"               // how often frontends were refused
 	discarded           = "discarded"             // how often frontends dropped, without a word
@@ -55,7 +56,7 @@ const (
 	protocol
 	port
 	slot
-	number      // stands for a chain that balances, or for an affinity scope
+	number      // stands for a chain that balances or remembers, or for an affinity scope
 	lastAddress // the last 96 bits of an IPv6 address
 )
 
@@ -92,6 +93,7 @@ var shapes = map[string]*shape{
 	sources:             {key: []part{address, protocol, port, address}, ranges: true},
 	affinityIDs:         {key: []part{address, protocol, port}, holds: aScope},
 	affinityPortIDs:     {key: []part{protocol, port}, holds: aScope},
+	affinityScopes:      {key: []part{number}},
 	affinityLearn:       {key: []part{number}, holds: aVerdict},
 	affinity:            {key: []part{address, protocol, number}, holds: anEndpoint, dynamic: affinitySize},
 	refused:             {key: []part{address, protocol, port}, dynamic: countedSize},
@@ -102,6 +104,7 @@ var shapes = map[string]*shape{
 var (
 	slotShape     = &shape{key: []part{address, protocol, port, slot}, holds: anEndpoint}
 	portSlotShape = &shape{key: []part{protocol, port, slot}, holds: anEndpoint}
+	portMapShape  = &shape{key: []part{protocol, port}, holds: aVerdict}
 	clientShape   = &shape{key: []part{lastAddress, number}, holds: anAddress, dynamic: affinitySize}
 )
 
@@ -112,6 +115,9 @@ func shapeOf(name string) (*shape, bool) {
 	}
 	if port, is := strings.CutPrefix(name, affinityAt); is && isPort(port) {
 		return clientShape, true
+	}
+	if seconds, is := strings.CutSuffix(strings.TrimPrefix(name, learnPrefix), portsSuffix); is && strings.HasPrefix(name, learnPrefix) && isCount(seconds) {
+		return portMapShape, true
 	}
 	counts, nodePort := strings.CutPrefix(name, portSlotMap)
 	if !nodePort {
@@ -163,11 +169,15 @@ func (s *shape) ofFrontends(set string) bool {
 // holdsNumber tells whether a set maps to what is another's key.
 func (s *shape) holdsNumber() bool { return s.holds == aChain || s.holds == aScope }
 
-// Containers of what gives numbers their meaning: the elements of balancers and of
-// affinity-learn.
+// leadsByNumber tells whether a set maps numbers to chains.
+func leadsByNumber(set string) bool { return set == balancers || set == affinityLearn }
+
+// Containers of what gives numbers their meaning: the elements of balancers,
+// affinity-learn and affinity-scopes.
 const (
 	balancing = "map/" + balancers
 	learners  = "map/" + affinityLearn
+	scopes    = "set/" + affinityScopes
 )
 
 // container is where the elements of another set are kept.

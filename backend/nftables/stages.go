@@ -121,6 +121,9 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 // comes adds an atom, unless what it needs is there and waits to be removed.
 func (u *update) comes(k *dataplane.Key, a atom) {
 	one := step{key: k, new: a.data, come: true}
+	if a.set == affinityScopes {
+		u.b.late.keepClients(u.b.ids.byName[k.Name])
+	}
 	if id := (atomID{a.set, k.Name}); !u.b.late.empty() {
 		one.old, one.goes = u.b.late.atom(id)
 		u.b.late.keepAtom(id)
@@ -177,7 +180,7 @@ func (u *update) place() {
 	for _, s := range u.object {
 		stage := serve
 		switch {
-		case !s.come && (s.shape.isSlots() || s.set == hairpin || s.set == balancers || s.set == sources && unguards || isRefusal(s.set) && serves):
+		case !s.come && (s.shape.isSlots() || s.set == hairpin || leadsByNumber(s.set) || s.set == sources && unguards || isRefusal(s.set) && serves):
 			u.late.atoms[atomID{s.set, s.key.Name}] = s.old
 			continue
 		case isRefusal(s.set) && serves:
@@ -210,11 +213,8 @@ func (u *update) waits(s step) bool {
 
 // isList tells whether the object is something that others look into.
 func (u *update) isList() bool {
-	switch u.object[0].set {
-	case hairpin, balancers, affinityLearn:
-		return true
-	}
-	return false
+	set := u.object[0].set
+	return set == hairpin || leadsByNumber(set)
 }
 
 // unrefuse removes the refusal of a frontend that was served, and is no more, if it

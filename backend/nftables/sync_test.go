@@ -142,8 +142,8 @@ func TestRefusedService(t *testing.T) {
 	front := dataplane.Key{Container: frontends, Rank: dataplane.Keyed, Name: at}
 	const overlap = " : goto lb-2; from 10.0.0.0/8, 10.1.0.0/16"
 	for _, broken := range []dataplane.Object{
-		numbered("nat-output"),             // leads to a base chain, which the kernel does not take
-		{Key: front, Body: at + " : goto"}, // no element
+		numbered(balancing, "nat-output"),                                      // leads to a base chain, which the kernel does not take
+		{Key: front, Body: at + " : goto"},                                     // no element
 		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"}, // no rule
 		{Key: front, Body: at + overlap},
 	} {
@@ -227,7 +227,7 @@ func TestOtherLayouts(t *testing.T) {
 	f := families[0]
 	for name, table := range map[string]string{
 		"older":   "table ip portolan { chain layout-1 { }; chain nat-output { type nat hook output priority -100; }; }",
-		"strange": "table ip portolan { set service-ips { type inet_service; elements = { 80 } }; chain layout-2 { }; chain x { th dport @service-ips drop; }; }",
+		"strange": "table ip portolan { set service-ips { type inet_service; elements = { 80 } }; chain layout-3 { }; chain x { th dport @service-ips drop; }; }",
 		"empty":   "table ip portolan { }",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -171,10 +170,7 @@ func printDifferencesJSON(w io.Writer, list []difference) error {
 			}
 		}
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return printJSON(w, struct {
 		APIVersion string       `json:"apiVersion"`
 		Changes    []jsonChange `json:"changes"`
 	}{"portolan.io/v1", changes})

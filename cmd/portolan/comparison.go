@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -171,8 +170,5 @@ func writeComparison(w io.Writer, names [2]string, in [2]verify.Input, r verify.
 		}
 		out.Changes = append(out.Changes, jsonTurn{c.Service, c.Kind, c.Frontend, c.Client, c.Effect.String(), fates[0], fates[1], c.Asked, c.Why})
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return printJSON(w, out)
 }

@@ -164,8 +164,14 @@ func writeFindings(w io.Writer, t *trace.Tracer, r verify.Report, all bool) erro
 			out.Frontends = append(out.Frontends, row)
 		}
 	}
+	return printJSON(w, out)
+}
+
+// printJSON writes what a command prints with -o json. Characters that mean something
+// in HTML stay as they are.
+func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return encoder.Encode(v)
 }

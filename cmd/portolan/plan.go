@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -235,10 +234,7 @@ func (p plan) printJSON(w io.Writer) error {
 			list = append(list, jsonObject{f.family.String(), o.owner, k.Container, k.Rank, k.Name, o.object.Body})
 		}
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return printJSON(w, struct {
 		APIVersion string       `json:"apiVersion"`
 		Objects    []jsonObject `json:"objects"`
 	}{"portolan.io/v1", list})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -147,7 +146,5 @@ func (v topView) printJSON(w io.Writer) error {
 		}
 		out.Ports = append(out.Ports, p)
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return printJSON(w, out)
 }

@@ -2,9 +2,10 @@ package exchange
 
 import (
 	"encoding/binary"
-	"iter"
 
 	"golang.org/x/sys/unix"
+
+	"portolan/kernel/netlink"
 )
 
 // Attributes is a list of attributes that is written. Numbers are in the order of
@@ -47,37 +48,17 @@ func (a *Attributes) Net32(typ uint16, v uint32) {
 // Nested adds an attribute that holds others.
 func (a *Attributes) Nested(typ uint16, inner Attributes) { a.Bytes(typ|unix.NLA_F_NESTED, inner) }
 
-// All yields type, without flags, and content of each attribute that was received. A
-// cut-off rest is passed over.
-func All(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= 4 {
-			length := int(binary.NativeEndian.Uint16(b))
-			if length < 4 || length > len(b) {
-				return
-			}
-			typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if !yield(typ, b[4:length]) {
-				return
-			}
-			b = b[min((length+3)&^3, len(b)):]
-		}
-	}
-}
-
-// ByType collects attributes; of two of one type the last counts.
+// ByType collects attributes that were received, by type without flags; of two of one
+// type the last counts.
 func ByType(b []byte) map[uint16][]byte {
 	out := map[uint16][]byte{}
-	for typ, value := range All(b) {
+	for typ, value := range netlink.Attributes(b) {
 		out[typ] = value
 	}
 	return out
 }
 
-// Text reads a string up to its zero.
-func Text(b []byte) string { return unix.ByteSliceToString(b) }
-
-// The other readers give 0 for what is too short.
+// The readers of numbers give 0 for what is too short.
 
 // Uint8 reads a number.
 func Uint8(b []byte) uint8 {

@@ -3,6 +3,7 @@ package exchange
 import (
 	"encoding/binary"
 	"errors"
+	"portolan/kernel/netlink"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestAttributes(t *testing.T) {
 	a.Nested(5, inner)
 	got := ByType(a)
 	in := ByType(got[5])
-	if Text(got[1]) != "name" || Uint16(got[2]) != 500 || Uint32(got[3]) != 80_000 || Net16(got[4]) != 443 ||
+	if netlink.Text(got[1]) != "name" || Uint16(got[2]) != 500 || Uint32(got[3]) != 80_000 || Net16(got[4]) != 443 ||
 		Uint8(in[1]) != 7 || Net32(in[2]) != 70_000 {
 		t.Errorf("%v", got)
 	}
@@ -110,7 +111,7 @@ func TestAttributes(t *testing.T) {
 func FuzzAttributes(f *testing.F) {
 	f.Add([]byte("\x08\x00\x01\x00\x01\x02\x03\x04\x05\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for typ, value := range All(b) {
+		for typ, value := range ByType(b) {
 			if typ > 1<<14 || len(value) > len(b) {
 				t.Errorf("type %d of %d bytes", typ, len(value))
 			}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan/kernel/exchange"
+	"portolan/kernel/netlink"
 )
 
 // Set is a set without its entries.
@@ -182,7 +183,7 @@ func (c *Conn) Describe(name string) (Set, error) {
 		if a[attrType] == nil {
 			return
 		}
-		s.Type = Type(exchange.Text(a[attrType]))
+		s.Type = Type(netlink.Text(a[attrType]))
 		s.IPv6 = exchange.Uint8(a[attrFamily]) == unix.AF_INET6
 		s.MaxElements = exchange.Net32(exchange.ByType(a[attrData])[dataMax])
 	})
@@ -212,7 +213,7 @@ func (c *Conn) References(name string) (n uint32, err error) {
 // ErrMissing when the set is not there.
 func (c *Conn) Entries(name string, each func(Entry)) error {
 	err := c.request(cmdList, unix.NLM_F_DUMP, name, nil, func(answer []byte) {
-		for _, data := range exchange.All(exchange.ByType(answer)[attrEntries]) {
+		for _, data := range netlink.Attributes(exchange.ByType(answer)[attrEntries]) {
 			each(readEntry(data))
 		}
 	})
@@ -282,7 +283,7 @@ func readEntry(b []byte) Entry {
 }
 
 func readAddr(b []byte) netip.Addr {
-	for _, value := range exchange.All(b) {
+	for _, value := range netlink.Attributes(b) {
 		addr, _ := netip.AddrFromSlice(value) // not valid when it is no address
 		return addr
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"portolan/kernel/exchange"
+	"portolan/kernel/netlink"
 )
 
 // Numbers of linux/ip_vs.h.
@@ -76,7 +77,7 @@ func readServer(b []byte) (Server, bool) {
 	}
 	s := Server{
 		ID:        ID{Protocol(exchange.Uint16(a[svcProtocol])), netip.AddrPortFrom(addr, exchange.Net16(a[svcPort]))},
-		Scheduler: exchange.Text(a[svcScheduler]),
+		Scheduler: netlink.Text(a[svcScheduler]),
 	}
 	flags := exchange.Uint32(a[svcFlags])
 	if flags&flagPersistent != 0 {

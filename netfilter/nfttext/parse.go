@@ -147,6 +147,24 @@ func (p *parser) names(n int) ([]string, error) {
 	return out, nil
 }
 
+// subject reads which object a command is about: its family, its table and, unless it is
+// one, its name.
+func (p *parser) subject(what token) (family string, names []string, err error) {
+	if what.kind != word {
+		return "", nil, p.fail(what, "%q where the kind of an object should be", what.text)
+	}
+	if what.text == "ct" {
+		p.next() // helper, timeout, expectation
+	}
+	family = p.family()
+	n := 2
+	if what.text == "table" {
+		n = 1
+	}
+	names, err = p.names(n)
+	return family, names, err
+}
+
 // tableOf finds a table or makes it.
 func (p *parser) tableOf(family, name string) *table {
 	title := family + " " + name
@@ -167,18 +185,7 @@ func (p *parser) tableOf(family, name string) *table {
 
 // add reads what comes after `add`.
 func (p *parser) add(what token, first bool) error {
-	if what.kind != word {
-		return p.fail(what, "%q where the kind of an object should be", what.text)
-	}
-	if what.text == "ct" {
-		p.next() // helper, timeout, expectation
-	}
-	family := p.family()
-	n := 2
-	if what.text == "table" {
-		n = 1
-	}
-	names, err := p.names(n)
+	family, names, err := p.subject(what)
 	if err != nil {
 		return err
 	}

@@ -14,18 +14,7 @@ func (p *parser) remove(command token) error {
 		p.tables, p.order, p.chains = map[string]*table{}, nil, 0
 		return nil
 	}
-	if what.kind != word {
-		return p.fail(what, "%q where the kind of an object should be", what.text)
-	}
-	if what.text == "ct" {
-		p.next()
-	}
-	family := p.family()
-	n := 2
-	if what.text == "table" {
-		n = 1
-	}
-	names, err := p.names(n)
+	family, names, err := p.subject(what)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // verdictMap does what a map says for a key.
-func (r *run) verdictMap(e *effect, s netfilter.VerdictMap, later []netfilter.Statement) (ok bool, t turn, j netfilter.Jump, f fate) {
+func (r *run) verdictMap(e *effect, s netfilter.VerdictMap) (ok bool, t turn, j netfilter.Jump, f fate) {
 	find := func() found { r.again(); return r.inNFTSet(s.Key, s.Map) }
 	got := find()
 	if got.truth == maybe {
@@ -202,7 +202,7 @@ func (r *run) update(e *effect, s netfilter.Update) bool {
 
 // rewrite carries out a NAT statement. ok is false when a map has nothing for
 // the packet.
-func (r *run) rewrite(e *effect, s netfilter.Rewrite, later []netfilter.Statement) (ok bool, f fate) {
+func (r *run) rewrite(e *effect, s netfilter.Rewrite) (ok bool, f fate) {
 	if s.Family != 0 && s.Family != r.family() {
 		e.does(ActCount, "")
 		e.say("it is for the other family of addresses")

@@ -148,7 +148,7 @@ func (r *run) member(m netfilter.Member) (v value, cond string) {
 	f := r.inNFTSet(m.Key, m.Set)
 	switch f.truth {
 	case maybe:
-		if all := f.cands; len(all) > 0 && coversAll(m, all) {
+		if all := f.cands; len(all) > 0 && coversAll(all) {
 			return is(!m.Not), ""
 		}
 		return value{truth: maybe, key: f.key, why: f.why, fact: f.ask}.except(m.Not), ""
@@ -164,8 +164,8 @@ func (r *run) member(m netfilter.Member) (v value, cond string) {
 	return is(m.Not), f.cond
 }
 
-// coversAll reports whether the set has an element for every key.
-func coversAll(m netfilter.Member, es []*netfilter.Element) bool {
+// coversAll reports whether one of these elements is there for every key.
+func coversAll(es []*netfilter.Element) bool {
 	for _, e := range es {
 		if e.Any {
 			return true

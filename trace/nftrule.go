@@ -122,13 +122,13 @@ func (r *run) statement(e *effect, s netfilter.Statement, later []netfilter.Stat
 	case netfilter.Count, netfilter.Comment:
 		return true, onward, j, goOn
 	case netfilter.VerdictMap:
-		return r.verdictMap(e, s, later)
+		return r.verdictMap(e, s)
 	case netfilter.Assign:
 		return r.assign(e, s), onward, j, goOn
 	case netfilter.Update:
 		return r.update(e, s), onward, j, goOn
 	case netfilter.Rewrite:
-		ok, f = r.rewrite(e, s, later)
+		ok, f = r.rewrite(e, s)
 		if f == natSet || f == stop {
 			t = done
 		}

@@ -9,7 +9,7 @@ import (
 // reply follows the answer to a packet that has arrived: un-NAT by the
 // connection's entry, routing, and the rules for established connections.
 // It is nil where there is nothing to answer.
-func (r *run) reply(f Flow, o *Outcome) *Reply {
+func (r *run) reply(o *Outcome) *Reply {
 	t := r.t
 	if o.Verdict != Forwarded && o.Verdict != Input && o.Verdict != Output {
 		return nil
@@ -17,7 +17,7 @@ func (r *run) reply(f Flow, o *Outcome) *Reply {
 	if !o.Src.IsValid() || !o.Dst.IsValid() {
 		return &Reply{Verdict: Unknown, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, Reason: "the source address of the packet is not known"}
 	}
-	if why := t.bypass(f, o); why != "" {
+	if why := t.bypass(o); why != "" {
 		return &Reply{Verdict: o.Verdict, Src: o.Dst, SrcPort: o.DstPort, Dst: o.Src, DstPort: o.SrcPort, Reason: why}
 	}
 	// What was not tracked, or not seen at all within a bridge, has left no entry: its
@@ -58,7 +58,7 @@ const echoReply = 255
 
 // bypass tells why the answer does not come back through this host's NAT, ""
 // if it does.
-func (t *Tracer) bypass(f Flow, o *Outcome) string {
+func (t *Tracer) bypass(o *Outcome) string {
 	if o.Verdict != Forwarded || o.Masquerade || !t.fib.Known() {
 		return ""
 	}

@@ -132,7 +132,7 @@ func (t *Tracer) trace(f Flow, m memory) Answer {
 		if t.opt.Terse {
 			back.hops, back.steps = hops, steps
 		}
-		a.Outcomes[i].Reply = back.reply(f, &a.Outcomes[i])
+		a.Outcomes[i].Reply = back.reply(&a.Outcomes[i])
 		if t.opt.Terse {
 			hops, steps = back.hops[:0], back.steps[:0]
 		}

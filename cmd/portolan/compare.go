@@ -56,7 +56,7 @@ func sideOf(cmd *cobra.Command, f hostFlags, c config.Config, arg string) (compa
 
 // fillSides gives each side a host: a planned one that of the other side with the
 // planned rules, and rules without a description of their host that of the other.
-func fillSides(cmd *cobra.Command, f hostFlags, c config.Config, sides *[2]comparedSide) (base *netfilter.Host, err error) {
+func fillSides(cmd *cobra.Command, f hostFlags, sides *[2]comparedSide) (base *netfilter.Host, err error) {
 	base = &netfilter.Host{}
 	for _, s := range sides {
 		if s.host != nil && (base.Tables == nil || s.host.Have.Interfaces && !base.Have.Interfaces) {
@@ -148,7 +148,7 @@ func runCompare(cmd *cobra.Command, f verifyFlags, args []string) error {
 			return err
 		}
 	}
-	base, err := fillSides(cmd, f.host, c, &sides)
+	base, err := fillSides(cmd, f.host, &sides)
 	if err != nil {
 		return err
 	}

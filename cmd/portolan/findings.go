@@ -20,7 +20,7 @@ func printReport(w io.Writer, t *trace.Tracer, r verify.Report, f verifyFlags) e
 		b.WriteString(rowsText(r.Rows))
 	}
 	for _, x := range r.Findings {
-		b.WriteString(findingText(t, x))
+		b.WriteString(findingText(x))
 	}
 	b.WriteString(summary(r))
 	_, err := io.WriteString(w, b.String())
@@ -28,7 +28,7 @@ func printReport(w io.Writer, t *trace.Tracer, r verify.Report, f verifyFlags) e
 }
 
 // findingText is a finding for people.
-func findingText(t *trace.Tracer, f verify.Finding) string {
+func findingText(f verify.Finding) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: %s\n", f.Severity, f.Code, f.Object)
 	for _, l := range []struct{ name, text string }{

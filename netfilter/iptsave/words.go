@@ -274,7 +274,7 @@ func (b *spec) countingWords(w *words) bool {
 	return true
 }
 
-func (b *spec) recentWords(w *words) bool {
+func (b *spec) recentWords(w *words) {
 	b.add("-m", "recent")
 	if op, ok := map[string]string{"SET": "--set", "CHECK": "--rcheck", "UPDATE": "--update", "REMOVE": "--remove"}[w.peek(0)]; ok {
 		w.take()
@@ -295,10 +295,9 @@ func (b *spec) recentWords(w *words) bool {
 			w.take()
 			b.add(map[bool]string{true: "--rdest", false: "--rsource"}[w.take() == "dest"])
 		default:
-			return true
+			return
 		}
 	}
-	return true
 }
 
 // targetWords reads what a target prints; nil when the next word is not its.

@@ -59,8 +59,10 @@ func (g *Growth) set(before, after netfilter.Counters) {
 	g.Slack = slack(before.Packets) + slack(after.Packets)
 }
 
-// Diff compares two dumps. Rules are recognised by their text and, among
-// equal ones, by their order.
+// Diff compares two dumps of one host, an earlier and a later one. Rules are recognised
+// by their text and, among equal ones, by their order. Without an earlier dump (nil) the
+// counters of the later one are taken as they are, which is right only where no chain
+// was rewritten since the others began to count.
 func Diff(before, after *netfilter.Host) Report {
 	var rep Report
 	for _, t := range after.Tables {
@@ -82,10 +84,6 @@ func Diff(before, after *netfilter.Host) Report {
 	}
 	return rep
 }
-
-// Check looks at one dump's counters as they are, which fits only where no
-// chain was rewritten since the others began to count.
-func Check(h *netfilter.Host) []Sum { return Diff(nil, h).Sums }
 
 func compare(t, old *netfilter.Table, c *netfilter.Chain) *grown {
 	g := &grown{chain: c}

@@ -68,20 +68,18 @@ func defaultCalls(t lab.Topology, endpoints int) []Call {
 	last, first := t.Pods[len(t.Pods)-1].Name, t.Pods[0].Name
 	nodes := t.Nodes
 	answered, refused, timeout := lab.Answered.String(), lab.Refused.String(), lab.TimedOut.String()
-	at := func(ip string, port int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(port))
-	}
+	web := func(ip string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(ip), 80) }
 	calls := []Call{
-		{"ClusterIP, " + plural(endpoints, "endpoint"), last, "tcp", at(webIP, 80), answered},
-		{"  the same in IPv6", last, "tcp", at(webIP6, 80), answered},
-		{"  the same in UDP", last, "udp", at(webIP, 80), answered},
-		{"  from a node", nodes[0].Name, "tcp", at(webIP, 80), answered},
+		{"ClusterIP, " + plural(endpoints, "endpoint"), last, "tcp", web(webIP), answered},
+		{"  the same in IPv6", last, "tcp", web(webIP6), answered},
+		{"  the same in UDP", last, "udp", web(webIP), answered},
+		{"  from a node", nodes[0].Name, "tcp", web(webIP), answered},
 		{"NodePort from outside", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[0], webNodePort), answered},
 		{"  the same in IPv6", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[1], webNodePort), answered},
-		{"Load balancer IP", "client", "tcp", at(webVIP, 80), answered},
-		{"Hairpin: a pod calls itself", first, "tcp", at(soloIP, 80), answered},
-		{"No endpoints", last, "tcp", at(emptyIP, 80), refused},
-		{"  from outside", "client", "tcp", at(emptyIP, 80), refused},
+		{"Load balancer IP", "client", "tcp", web(webVIP), answered},
+		{"Hairpin: a pod calls itself", first, "tcp", web(soloIP), answered},
+		{"No endpoints", last, "tcp", web(emptyIP), refused},
+		{"  from outside", "client", "tcp", web(emptyIP), refused},
 		{"External policy Local", "client", "tcp", netip.AddrPortFrom(nodes[0].Addrs[0], localNodePort), answered},
 	}
 	if len(nodes) > 1 {

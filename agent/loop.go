@@ -13,7 +13,8 @@ import (
 	"portolan/service"
 )
 
-// loop drives one family.
+// loop drives one family: it waits, renders what changed since the Snapshot before, and
+// writes. loop.go does it, schedule.go says when, and repair.go looks at what others did.
 type loop struct {
 	family  service.Family
 	backend Backend
@@ -25,17 +26,9 @@ type loop struct {
 
 	kernel     *stopwatch
 	sync       *dataplane.Sync
+	next       schedule
 	rendered   *service.Snapshot      // what sync was told last
 	unrendered map[service.Name]error // Services that could not be rendered, as they are now
-	full       bool                   // the next write starts with a full look
-	nextFull   time.Time              // when a full look is due though nothing happened
-	rest       time.Time              // until when what others did leads to no full look
-	mayRepair  time.Time              // until when there is no repair, to pace those
-	noticed    bool                   // others did something since the last full look
-	notice     dataplane.Notice       // what they did, as far as that is known
-	failures   int                    // writes in a row that failed
-	held       map[string]bool        // owners that the kernel refused at the last write
-	refusals   int                    // writes since the kernel refused another one: that, and full looks
 	troubles   map[trouble]string     // that were told, with their texts
 	journal    *Journal
 }
@@ -52,12 +45,13 @@ func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot]
 		kernel:     kernel,
 		sync:       dataplane.NewSync(kernel),
 		unrendered: map[service.Name]error{},
-		full:       true,
+		next:       schedule{options: options, owed: true},
 		troubles:   map[trouble]string{},
 		journal:    journal,
 	}
 }
 
+// run waits for a first Snapshot and works until ctx ends.
 func (l *loop) run(ctx context.Context) {
 	select { // nothing is known, so nothing is written
 	case <-ctx.Done():
@@ -74,25 +68,27 @@ func (l *loop) run(ctx context.Context) {
 }
 
 // wait returns when the next write is due, or false when ctx ended. After a
-// failure that is when the pause is over, whatever happens meanwhile.
+// failure that is when the pause is over, whatever happens meanwhile. There is no timer
+// for what is not due: each wakes the process, and a storm is many waits.
 func (l *loop) wait(ctx context.Context, notices <-chan dataplane.Notice) bool {
-	if l.failures > 0 {
-		return sleep(ctx, max(l.options.MinSyncPeriod, backoff(l.options.RetryMin, l.options.RetryMax, l.failures)))
+	if l.next.failures > 0 {
+		return sleep(ctx, l.next.pause())
 	}
-	mayWrite := time.Now().Add(l.options.MinSyncPeriod)
-	timer := time.NewTimer(time.Until(l.due()))
+	start := time.Now()
+	mayWrite := start.Add(l.options.MinSyncPeriod)
+	timer := time.NewTimer(time.Until(l.next.due(start)))
 	defer timer.Stop()
 	for changed := false; ; {
 		select {
 		case <-ctx.Done():
 			return false
 		case n := <-notices:
-			l.note(n)
+			l.next.note(n)
 		case <-l.wake:
 			changed = true
 		case <-timer.C:
 		}
-		next := l.due()
+		next := l.next.due(time.Now())
 		if changed && mayWrite.Before(next) {
 			next = mayWrite
 		}
@@ -104,25 +100,7 @@ func (l *loop) wait(ctx context.Context, notices <-chan dataplane.Notice) bool {
 	}
 }
 
-// due is when the next write starts though no Snapshot asks for it. There is no timer
-// for what is not due: each wakes the process, and a storm is many waits.
-func (l *loop) due() time.Time {
-	at := l.nextFull
-	if !time.Now().Before(at) {
-		l.full = true
-	}
-	switch {
-	case l.damaged():
-		at = l.mayRepair
-	case l.noticed && l.rest.Before(at):
-		at = l.rest
-	}
-	if at.Before(l.mayRepair) {
-		return l.mayRepair
-	}
-	return at
-}
-
+// sleep is false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -134,33 +112,25 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// backoff returns the pause after a number of failures in a row, at least 1.
-func backoff(least, most time.Duration, failures int) time.Duration {
-	d := least
-	for ; failures > 1 && d < most; failures-- {
-		d *= 2
-	}
-	return min(d, most)
-}
-
-// step renders what changed and writes what differs.
+// step renders what changed and writes what differs, in one of three ways: what a glance
+// showed to be missing, whatever a full look finds, or what differs as far as is known.
 func (l *loop) step(ctx context.Context, notices <-chan dataplane.Notice) {
 	start := time.Now()
 	snapshot := l.newest.Load()
 	l.render(snapshot)
-	result := Result{Family: l.family, Snapshot: snapshot, By: l.notice.By}
-	glance := l.notice.Glance
+	result := Result{Family: l.family, Snapshot: snapshot, By: l.next.notice.By}
+	glance := l.next.notice.Glance
 	if l.written.Load() == nil {
 		glance = nil // everything is missing
 	}
 	switch {
 	case glance != nil:
-		l.notice = dataplane.Notice{By: l.notice.By} // for the look that follows
+		l.next.notice = dataplane.Notice{By: l.next.notice.By} // for the look that follows
 		result.Report, result.Err = l.sync.Repair(ctx, *glance)
-	case l.full:
-		l.noticed, l.notice = false, dataplane.Notice{}
+	case l.next.lookDue(start):
+		l.next.noticed, l.next.notice = false, dataplane.Notice{}
 		result.Full = true
-		if result.Report, result.Err = l.look(ctx, notices); result.Err != nil && l.notice.Glance != nil {
+		if result.Report, result.Err = l.look(ctx, notices); result.Err != nil && l.next.notice.Glance != nil {
 			return // to come back with that
 		}
 	default:
@@ -177,59 +147,12 @@ func (l *loop) step(ctx context.Context, notices <-chan dataplane.Notice) {
 	}
 	result.Duration = time.Since(start)
 	result.Refused = l.refused(result.Report)
-	l.mayRepair = time.Now().Add(min(l.options.MinSyncPeriod, max(repairPeriod, 4*result.Duration)))
-	l.plan(result)
-	l.full = l.full || glance != nil
+	l.next.wrote(time.Now(), result, l.kernel.look)
+	l.next.owed = l.next.owed || glance != nil
 	l.tell(result)
 	if result.Full {
 		l.sync.Prepare()
 	}
-}
-
-// refusedPause is after what time Services that the kernel refused are tried again for
-// the first time: others may have removed what they lean on.
-const refusedPause = time.Second
-
-// plan decides what the next step has to do and when it is due at the latest.
-// Only a failed write asks for a full look at once; Services that the kernel
-// refused are tried again with one, soon and then ever more rarely.
-func (l *loop) plan(r Result) {
-	l.full = r.Err != nil
-	if l.full {
-		l.failures++
-		return
-	}
-	l.failures = 0
-	now := time.Now()
-	refused := len(r.Report.Rejected) > 0
-	another := slices.ContainsFunc(r.Report.Rejected, func(one dataplane.Rejection) bool { return !l.held[one.Owner] })
-	l.held = map[string]bool{}
-	for _, one := range r.Report.Rejected {
-		l.held[one.Owner] = true
-	}
-	if !r.Full {
-		if another {
-			l.refusals = 1
-			if soon := now.Add(refusedPause); soon.Before(l.nextFull) {
-				l.nextFull = soon
-			}
-		}
-		return
-	}
-	if l.rest = now.Add(l.kernel.look); r.Report.Damage.None() {
-		l.rest = now.Add(9 * l.kernel.look)
-	}
-	if !refused {
-		l.refusals = 0
-		l.nextFull = now.Add(l.options.FullPeriod)
-		return
-	}
-	pause := refusedPause
-	if l.refusals > 0 {
-		pause = backoff(l.options.RetryMax, l.options.FullPeriod, l.refusals)
-	}
-	l.refusals++
-	l.nextFull = now.Add(pause)
 }
 
 // refused lists the Services that are not programmed as they ask.
@@ -244,6 +167,7 @@ func (l *loop) refused(report dataplane.Report) map[string]error {
 	return out
 }
 
+// tell logs a write in one line, and passes it on with what of it is news.
 func (l *loop) tell(r Result) {
 	attrs := []any{"services", r.Snapshot.Len(), "full", r.Full, "created", r.Report.Created,
 		"replaced", r.Report.Replaced, "deleted", r.Report.Deleted, "took", r.Duration}
@@ -254,7 +178,7 @@ func (l *loop) tell(r Result) {
 	}
 	switch {
 	case r.Err != nil:
-		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.failures, "error", r.Err)...)
+		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.next.failures, "error", r.Err)...)
 	case r.Report.Writes == 0:
 		l.log.Debug("nothing to write", attrs...)
 	default:
@@ -316,6 +240,8 @@ func (l *loop) renderService(node service.Node, svc *service.Service) {
 	l.take(svc, rendering{objects, err})
 }
 
+// take has the sync want what came of rendering; what cannot be rendered is remembered,
+// and the sync goes on wanting what it had.
 func (l *loop) take(svc *service.Service, r rendering) {
 	delete(l.unrendered, svc.Name)
 	if r.err != nil {

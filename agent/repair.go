@@ -11,41 +11,20 @@ import (
 	"portolan/dataplane"
 )
 
-// note remembers what others did.
-func (l *loop) note(n dataplane.Notice) {
-	l.noticed, l.notice = true, l.notice.And(n)
-}
-
-// repairPeriod is the least time from the end of a write to a repair, and more after
-// a write that took long: two who undo each other's work must not do only that.
-const repairPeriod = 200 * time.Millisecond
-
-// damaged tells whether the kernel is to be looked at, though no Snapshot asks for
-// it. Looks that find nothing take at most a tenth of the time, so that neighbours
-// who write all the time do not make us look all the time; but where something may
-// be missing there is a look at once.
-func (l *loop) damaged() bool {
-	urgent := l.notice.Urgent || l.notice.Glance != nil
-	if l.noticed && (urgent || !time.Now().Before(l.rest)) {
-		l.full = true
-	}
-	return l.full
-}
-
 // look is a full look. It ends early with an error when it turns out meanwhile what
-// is missing, which is then in l.notice: it is faster to write that first.
+// is missing, which is then in the notice: it is faster to write that first.
 func (l *loop) look(ctx context.Context, notices <-chan dataplane.Notice) (dataplane.Report, error) {
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	first := l.written.Load() == nil
 	var listening sync.WaitGroup
-	listening.Go(func() { // l.notice is its own meanwhile
+	listening.Go(func() { // nobody else reads or writes the notice meanwhile
 		for {
 			select {
 			case <-looking.Done():
 				return
 			case n := <-notices:
-				l.note(n)
+				l.next.note(n)
 				if n.Glance != nil && !first {
 					stop()
 				}

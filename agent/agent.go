@@ -1,7 +1,3 @@
-// Package agent is the loop of the proxy: it takes the newest Snapshot, has
-// each backend render what changed, writes it at a bounded pace, looks at the
-// kernel in full at start, after an error and from time to time, and tries
-// again until what is wanted is there.
 package agent
 
 import (

@@ -1,6 +1,3 @@
-// Package config turns kube-proxy's configuration (KubeProxyConfiguration
-// v1alpha1 of kube-proxy 1.37, flags, and our own ProxyOptions) into one
-// validated Config.
 package config
 
 import (

@@ -1,6 +1,3 @@
-// Package healthcheck tells others how the proxy fares: /healthz and /livez of
-// the proxy itself, and the health-check node ports by which load balancers
-// find the nodes that have local endpoints.
 package healthcheck
 
 import (

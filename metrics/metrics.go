@@ -1,6 +1,3 @@
-// Package metrics counts what the proxy does, under kube-proxy 1.37's names,
-// labels and buckets where it does the same thing, and under portolan_ else. The
-// list is docs/metrics.md.
 package metrics
 
 import (

@@ -1,11 +1,3 @@
-// Package netfilter gives one meaning to what a Linux host does with packets:
-// hooks, tables, chains and rules as iptables knows them, and everything else
-// on the host that decides about a packet (addresses, routes, sysctls, sets,
-// connection tracking). Parsers turn text into these types, netfilter/live
-// turns the running kernel into them, and trace walks a packet through them.
-//
-// The package reads; it shares nothing with the rooms that write rules, so
-// that a mistake in one half cannot hide in the other.
 package netfilter
 
 import (

@@ -1,8 +1,3 @@
-// Package trace follows a packet through the rules of a netfilter.Host, hook
-// by hook, and explains every step: which rules matched, what they changed,
-// how the packet was routed, and what becomes of it. Random choices branch and
-// carry exact shares; what cannot be known makes an outcome uncertain and says
-// why. The package is pure: it reads no kernel, file or clock.
 package trace
 
 import (

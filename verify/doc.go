@@ -7,4 +7,10 @@
 //
 // A check is a function in a file of its own. The package is pure: it reads no
 // kernel, file or clock.
+//
+// Begin with input.go, where Verify runs all checks. The check of what becomes of packets
+// is traffic.go: expect.go says what should be, client.go who asks, fate.go what became of
+// it, judge.go what is wrong, and trouble.go puts what has one cause into one Finding. Every
+// other check* function looks at one thing of the host. compare.go holds two hosts against
+// each other, and drift.go the rules of this program against what it would write.
 package verify

@@ -1,5 +1,3 @@
-// Command portolan is a Kubernetes Service proxy that can explain itself: see
-// "portolan --help".
 package main
 
 import (

@@ -13,4 +13,7 @@
 // The protocol is that of linux/netfilter/nf_tables.h: attributes are
 // length-prefixed and padded to 4 bytes, integers in them are big endian, and
 // registers are numbered in units of 4 bytes from Reg (NFT_REG32_00) on.
+//
+// object.go and expr.go are the vocabulary. batch.go and commit.go write; dump.go,
+// exprread.go, counts.go and ask.go read; listen.go hears.
 package nft

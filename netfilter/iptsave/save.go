@@ -1,10 +1,3 @@
-// Package iptsave reads iptables rules as text: what iptables-save and
-// ip6tables-save print (both variants, with or without counters), input of
-// iptables-restore, `iptables -S`, single command lines, and the listings of
-// `iptables -L -n -v [-x]`.
-//
-// What a module does not understand becomes netfilter.Unknown. Malformed text
-// is an error that names file and line.
 package iptsave
 
 import (

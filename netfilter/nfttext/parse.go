@@ -1,10 +1,3 @@
-// Package nfttext reads what `nft list ruleset` prints (seen with nft 1.0.6;
-// newer forms are taken from its documentation) and scripts for `nft -f` as
-// far as they are of the same form or made of commands that add, flush and
-// delete.
-//
-// A statement that is not understood ends its rule as netfilter.Unknown with
-// its text. What cannot be a ruleset at all is an error with its line.
 package nfttext
 
 import (

@@ -1,5 +1,5 @@
-// Package manifests reads Services, EndpointSlices, ServiceCIDRs and Nodes from files, and
-// follows the files as they change.
+// Package manifests reads Services, EndpointSlices, ServiceCIDRs and Nodes from files,
+// and follows the files as they change.
 //
 // A document that cannot be used is refused with a Problem that names file,
 // document, object and field; everything else in the file still counts, and

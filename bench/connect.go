@@ -12,10 +12,10 @@ import (
 	"portolan/bench/figures"
 )
 
-// connect measures connections of the client, one after the other: to a pod behind
-// a node without rules, to one behind a node with a single rule, to one behind the
-// node that is measured, and to the first, the last and the biggest Service. Targets take turns of a hundred connections:
-// what the machine does besides meets them all.
+// connect measures connections of the client, one after the other: to a pod behind a node
+// without rules, to one behind a node with a single rule, to one behind the node that is
+// measured, and to the first, the last and the biggest Service. Targets take turns of a
+// hundred connections: what the machine does besides meets them all.
 func (m *measurement) connect(ctx context.Context) error {
 	if m.connects == 0 {
 		return nil

@@ -49,8 +49,9 @@ type proxy struct {
 	log  *program.Log
 }
 
-// start starts a product on a node. minSync is its minSyncPeriod, 0 its default; recorder, unless
-// empty, is a folder with programs that it runs instead of the usual ones.
+// start starts a product on a node. minSync is its minSyncPeriod, 0 its default;
+// recorder, unless empty, is a folder with programs that it runs instead of the usual
+// ones.
 func (w *world) start(ctx context.Context, b binaries, p product, node *lab.Node, from *controlplane.Server, minSync time.Duration, recorder string) (*proxy, error) {
 	path, args := b.portolan, []string{"proxy", "-v", "4"}
 	if p.name == figures.KubeProxy {

@@ -16,9 +16,9 @@ import (
 	"portolan/source/kube"
 )
 
-// watchAddresses tells when the addresses of this node's interfaces change,
-// where something depends on them: then there are some at the start. When the kernel's messages are lost, it
-// subscribes anew and looks again.
+// watchAddresses tells when the addresses of this node's interfaces change, where
+// something depends on them: then there are some at the start. When the kernel's messages
+// are lost, it subscribes anew and looks again.
 func watchAddresses(ctx context.Context, s kube.Settings, log *slog.Logger) <-chan func(*kube.Settings) {
 	if s.NodePorts.Local == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"portolan/trace"
 )
 
-// nameChains returns the Service terms of the chains of all Services in the
-// manifests, by chain name, and of their frontends. Documents that were refused are an error: a name
+// nameChains returns the Service terms of the chains of all Services in the manifests, by
+// chain name, and of their frontends. Documents that were refused are an error: a name
 // that is missing would mislead.
 func nameChains(ctx context.Context, paths []string) (map[string]string, error) {
 	snapshot, problems := manifests.New(paths, kube.NewCluster(kube.Settings{})).Load(ctx)

@@ -61,7 +61,8 @@ type Server struct {
 // things too.
 const patience = 2 * time.Minute
 
-// Start starts etcd and kube-apiserver and waits until /readyz says yes, which takes a few seconds. The caller closes the server.
+// Start starts etcd and kube-apiserver and waits until /readyz says yes, which takes a
+// few seconds. The caller closes the server.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	dir, err := os.MkdirTemp("", "portolan-controlplane-")
 	if err != nil {

@@ -6,7 +6,8 @@
 // knows the words of rules, but neither Services nor chains.
 //
 // tool.go runs the programs and save.go reads what they print; detect.go finds out which
-// there are and which variant the host uses, filled.go which tables hold rules at all. canonical.go and written.go know
-// the forms of a rule. watch.go tells when others change a table, and eye.go is how it looks
-// at legacy tables, which notify nobody. remove.go takes rules and chains away.
+// there are and which variant the host uses, filled.go which tables hold rules at all.
+// canonical.go and written.go know the forms of a rule. watch.go tells when others change
+// a table, and eye.go is how it looks at legacy tables, which notify nobody. remove.go
+// takes rules and chains away.
 package iptables

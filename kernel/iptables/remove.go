@@ -21,11 +21,11 @@ type Removal struct {
 	Elsewhere func(chain string) bool
 }
 
-// Remove removes chains, one iptables-restore for a table, and returns what it
-// removed, or would remove in a dry run, in the words "table: -D CHAIN rule" and
-// "table: -X CHAIN". Tables that hold nothing are not asked for, which would load them. A chain that a rule of
-// another program leads to is emptied, stays, and is an error; the other chains go
-// all the same.
+// Remove removes chains, one iptables-restore for a table, and returns what it removed,
+// or would remove in a dry run, in the words "table: -D CHAIN rule" and "table: -X
+// CHAIN". Tables that hold nothing are not asked for, which would load them. A chain that
+// a rule of another program leads to is emptied, stays, and is an error; the other chains
+// go all the same.
 func (t *Tool) Remove(ctx context.Context, tables []string, r Removal, dryRun bool) ([]string, error) {
 	var removed []string
 	var errs []error

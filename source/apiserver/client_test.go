@@ -84,7 +84,8 @@ func wire(s *discovery.EndpointSlice, version int) *discovery.EndpointSlice {
 }
 
 // A server that has no streaming lists is read all the same, and so is one without
-// ServiceCIDRs; one that forgot the version of a watch is listed again; each request has kube-proxy's selectors.
+// ServiceCIDRs; one that forgot the version of a watch is listed again; each request has
+// kube-proxy's selectors.
 func TestOldServer(t *testing.T) {
 	handler := &oldServer{}
 	server := httptest.NewServer(handler)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -70,10 +71,7 @@ func TestNews(t *testing.T) {
 	b.Refuse = func(p dataplane.Plan) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if err := refusal(p, eaten); err != nil {
-			return err
-		}
-		return disk
+		return cmp.Or(refusal(p, eaten), disk)
 	}
 	run(t, b, o, func(a *Agent) {
 		s := &service.Snapshot{}
@@ -98,6 +96,8 @@ func TestNews(t *testing.T) {
 				s = s.With(s.Node, []*service.Service{svc(name, netip.AddrFrom4([4]byte{10, name[0], 0, address[name]}).String())}, nil)
 			}
 		}
+		remove := func(name string) { s = s.With(s.Node, nil, []service.Name{{Namespace: "ns", Name: name}}) }
+
 		step("all is well", func() { put("a", "b", "c") })
 		step("one cannot be written", func() { b.spoil("b"); put("b") }, "+ServiceInvalid ns/b")
 		step("another one changes", func() { put("a") })
@@ -105,7 +105,7 @@ func TestNews(t *testing.T) {
 			"+ServiceRefused ns/c", "+ServiceInvalid ns/b", "+ServiceRefused ns/c") // tried again after a second
 		step("another one changes again", func() { put("a") })
 		step("the one is mended", func() { b.spoil(""); put("b") }, "-ServiceInvalid ns/b")
-		step("the other one goes", func() { s = s.With(s.Node, nil, []service.Name{{Namespace: "ns", Name: "c"}}) }, "-ServiceRefused ns/c gone")
+		step("the other one goes", func() { remove("c") }, "-ServiceRefused ns/c gone")
 		step("nothing can be written", func() { disk = errors.New("disk full"); put("a") }, "+SyncFailed", "+SyncFailed")
 		step("everything can", func() { disk = nil }, "-SyncFailed")
 		step("somebody else removes rules", func() { b.Disturb("services", nil); b.disturb <- dataplane.Notice{} }, "+RulesRepaired")

@@ -58,9 +58,18 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 		out.families, err = newServers(ctx, c, tools, log)
 		return out, err
 	}
-	out.dropped = map[service.Family]metrics.ReadDropped{}
+	out.wasLarge = func() bool { return anyBare(ctx, tools) }
+	out.families, out.dropped = newRules(ctx, c, host, tools, log)
+	return out, nil
+}
+
+// newRules returns a backend of iptables mode for each family that has programs, and
+// what reads its counters.
+func newRules(ctx context.Context, c config.Config, host iptables.Host, tools map[service.Family]*iptables.Tool, log *slog.Logger) (families []agent.Family, dropped map[service.Family]metrics.ReadDropped) {
+	dropped = map[service.Family]metrics.ReadDropped{}
 	counters := map[service.Family]backend.Counters{}
 	for f, tool := range tools {
+		var err error
 		if counters[f], err = backend.EnsureCounters(ctx, tool); err != nil {
 			log.Info("some packets are not counted", "family", f, "reason", err)
 		}
@@ -90,17 +99,20 @@ func newBackends(ctx context.Context, c config.Config, log *slog.Logger, trouble
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
 		b := backend.New(options)
-		out.families, out.dropped[f.model] = append(out.families, agent.Family{Family: f.model, Backend: b}), b.Dropped
+		families, dropped[f.model] = append(families, agent.Family{Family: f.model, Backend: b}), b.Dropped
 	}
-	out.wasLarge = func() bool {
-		for _, tool := range tools {
-			if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
-				return true
-			}
+	return families, dropped
+}
+
+// anyBare tells whether rules of some family are those of a large cluster, which have no
+// comments.
+func anyBare(ctx context.Context, tools map[service.Family]*iptables.Tool) bool {
+	for _, tool := range tools {
+		if bare, err := backend.WithoutComments(ctx, tool); err == nil && bare {
+			return true
 		}
-		return false
 	}
-	return out, nil
+	return false
 }
 
 // usableTools returns the programs of every family that this host can program,

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -210,22 +209,31 @@ func (l *loop) render(s *service.Snapshot) {
 	l.rendered = s
 }
 
-// renderAll renders everything, on all processors.
+// renderAll renders everything, on all processors, and takes what is rendered while
+// the rest is.
 func (l *loop) renderAll(s *service.Snapshot) {
-	list := slices.Collect(s.All())
-	done := make([]rendering, len(list))
-	var wg sync.WaitGroup
-	workers := min(runtime.GOMAXPROCS(0), len(list))
-	for first := range workers {
-		wg.Go(func() {
-			for i := first; i < len(list); i += workers {
-				done[i].objects, done[i].err = l.backend.Render(s.Node, list[i])
+	const some = 64 // Services that change hands at once
+	parts := slices.Collect(slices.Chunk(slices.Collect(s.All()), some))
+	done := make([][]rendering, len(parts))
+	rendered := make(chan int, len(parts))
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(parts)) {
+		go func() {
+			for i := int(next.Add(1)) - 1; i < len(parts); i = int(next.Add(1)) - 1 {
+				for _, svc := range parts[i] {
+					objects, err := l.backend.Render(s.Node, svc)
+					done[i] = append(done[i], rendering{objects, err})
+				}
+				rendered <- i
 			}
-		})
+		}()
 	}
-	wg.Wait()
-	for i, svc := range list {
-		l.take(svc, done[i])
+	for range parts {
+		i := <-rendered
+		for j, svc := range parts[i] {
+			l.take(svc, done[i][j])
+		}
+		done[i] = nil
 	}
 }
 

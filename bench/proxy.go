@@ -146,7 +146,8 @@ func (p *proxy) syncs(ctx context.Context) (syncs, error) {
 // parseSyncs reads Portolan's log.
 func parseSyncs(log string) (s syncs) {
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, "family=IPv4") || strings.Contains(line, "level=ERROR") {
+		// Connections are looked through in full, too, and take their time.
+		if !strings.Contains(line, "family=IPv4 services=") || strings.Contains(line, "level=ERROR") {
 			continue
 		}
 		_, rest, found := strings.Cut(line, " took=")

@@ -88,10 +88,11 @@ func TestWhatIsAskedAnswers(t *testing.T) {
 
 func TestSyncsOfALog(t *testing.T) {
 	log := `time=T level=INFO msg=synced family=IPv4 services=3 full=true created=9 replaced=0 deleted=0 took=1.5s
+time=T level=INFO msg="connections that lead nowhere removed" family=IPv4 removed=2 read=2 full=true took=38ms
 time=T level=INFO msg=synced family=IPv6 services=3 full=true created=9 replaced=0 deleted=0 took=7s
-time=T level=ERROR msg="sync failed, will be tried again" family=IPv4 full=true took=9s failures=1
+time=T level=ERROR msg="sync failed, will be tried again" family=IPv4 services=3 full=true took=9s failures=1
 time=T level=INFO msg=synced family=IPv4 services=3 full=false created=1 replaced=0 deleted=0 took=2ms
-time=T level=DEBUG msg="nothing to write" family=IPv4 full=false took=4ms
+time=T level=DEBUG msg="nothing to write" family=IPv4 services=3 full=false took=4ms
 `
 	want := syncs{full: 1, fullTime: 1500 * time.Millisecond, partial: 2, partialTime: 6 * time.Millisecond}
 	if got := parseSyncs(log); got != want {

@@ -141,59 +141,58 @@ type claim struct {
 	owner  *Owner
 }
 
-// contest is the winner of each key. It is found before anything is sorted: many
-// owners may ask for one key.
+// contest is the winner of each key, in the order of keys.
 type contest struct {
-	winners map[inContainer]int32 // place in claims
-	claims  []claim
+	winners []claim
 	real    bool // some loser asks for something else than the winner
 }
 
-type inContainer struct {
-	rank int
-	name string
-}
-
-func contestOf(parts []part) *contest {
-	c := &contest{winners: make(map[inContainer]int32, len(parts)), claims: make([]claim, 0, len(parts))}
+// contestOf sorts all claims by key and not by owner as well: many owners may ask for
+// one key, and what is equal costs no order.
+func contestOf(parts []part) contest {
+	n := 0
+	for _, p := range parts {
+		n += int(p.to - p.from)
+	}
+	claims := make([]claim, 0, n)
 	for _, p := range parts {
 		objects := p.objects()
 		for i := range objects {
-			o := &objects[i]
-			key := inContainer{o.Key.Rank, o.Key.Name}
-			at, there := c.winners[key]
-			if !there {
-				c.winners[key] = int32(len(c.claims))
-				c.claims = append(c.claims, claim{o, &p.of.owner})
-				continue
-			}
-			c.real = c.real || c.claims[at].object.Body != o.Body
-			c.claims[at] = better(c.claims[at], claim{o, &p.of.owner})
+			claims = append(claims, claim{&objects[i], &p.of.owner})
 		}
+	}
+	slices.SortFunc(claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
+	c := contest{winners: claims[:0]}
+	for _, now := range claims {
+		last := len(c.winners) - 1
+		if last < 0 || compareInContainer(c.winners[last].object.Key, now.object.Key) != 0 {
+			c.winners = append(c.winners, now)
+			continue
+		}
+		c.real = c.real || c.winners[last].object.Body != now.object.Body
+		c.winners[last] = better(c.winners[last], now)
 	}
 	return c
 }
 
-// objects sorts the winners; the contest is over then.
-func (c *contest) objects() []Object {
-	slices.SortFunc(c.claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
-	out := make([]Object, len(c.claims))
-	for i, cl := range c.claims {
-		out[i] = *cl.object
+func (c contest) objects() []Object {
+	out := make([]Object, len(c.winners))
+	for i, w := range c.winners {
+		out[i] = *w.object
 	}
 	return out
 }
 
 // lost lists who does not get what it asks for, in the order of keys.
-func (c *contest) lost(parts []part) []Conflict {
+func (c contest) lost(parts []part) []Conflict {
 	if !c.real {
 		return nil
 	}
 	var lost []Conflict
 	for _, p := range parts {
 		for _, o := range p.objects() {
-			w := c.claims[c.winners[inContainer{o.Key.Rank, o.Key.Name}]]
-			if o.Body != w.object.Body {
+			i, _ := slices.BinarySearchFunc(c.winners, o.Key, func(w claim, k Key) int { return compareInContainer(w.object.Key, k) })
+			if w := c.winners[i]; o.Body != w.object.Body {
 				lost = append(lost, Conflict{o.Key, *w.owner, p.of.owner})
 			}
 		}

@@ -19,7 +19,8 @@ import (
 // known here comes back with ok false and only its spaces normalised, so that
 // it never equals a written one.
 func Canonical(rule string) (canonical string, ok bool) {
-	words, ok := split(rule)
+	var room [48]string // for the words of most rules
+	words, ok := split(room[:0], rule)
 	if !ok {
 		return rule, false
 	}
@@ -27,37 +28,10 @@ func Canonical(rule string) (canonical string, ok bool) {
 	if !r.parse(words) {
 		return strings.Join(words, " "), false
 	}
-	return r.String(), true
-}
-
-// split cuts a rule into words as iptables-restore does: quotes keep spaces, a
-// backslash keeps the next character.
-func split(rule string) ([]string, bool) {
-	var words []string
-	var word strings.Builder
-	quoted, started := false, false
-	for i := 0; i < len(rule); i++ {
-		switch c := rule[i]; {
-		case c == '\\' && quoted && i+1 < len(rule):
-			i++
-			word.WriteByte(rule[i])
-		case c == '"':
-			quoted, started = !quoted, true
-		case (c == ' ' || c == '\t') && !quoted:
-			if started {
-				words = append(words, word.String())
-				word.Reset()
-				started = false
-			}
-		default:
-			word.WriteByte(c)
-			started = true
-		}
-	}
-	if started {
-		words = append(words, word.String())
-	}
-	return words, !quoted
+	var b strings.Builder
+	b.Grow(len(rule) + 16)
+	r.write(&sentence{&b})
+	return b.String(), true
 }
 
 // fields are the parts of the rules that this program writes.
@@ -270,108 +244,111 @@ func setText(field *string, value string) bool {
 	return true
 }
 
-// String writes the rule.
-func (r *fields) String() string {
-	var b strings.Builder
-	add := func(words ...string) {
-		for _, w := range words {
-			if b.Len() > 0 {
-				b.WriteByte(' ')
-			}
-			b.WriteString(w)
+// sentence is written word by word.
+type sentence struct{ *strings.Builder }
+
+func (s *sentence) add(words ...string) {
+	for _, w := range words {
+		if s.Len() > 0 {
+			s.WriteByte(' ')
 		}
+		s.WriteString(w)
 	}
-	addOperand := func(option string, o operand) {
-		switch {
-		case o.value == "":
-		case o.not:
-			add("!", option, o.value)
-		default:
-			add(option, o.value)
-		}
+}
+
+func (s *sentence) addOperand(option string, o operand) {
+	switch {
+	case o.value == "":
+	case o.not:
+		s.add("!", option, o.value)
+	default:
+		s.add(option, o.value)
 	}
-	r.writeStart(add, addOperand)
+}
+
+// write writes the rule.
+func (r *fields) write(s *sentence) {
+	r.writeStart(s)
 	if r.protocol != "" {
 		if r.protocolMatch {
-			add("-m", r.protocol)
+			s.add("-m", r.protocol)
 		}
-		add("-p", r.protocol)
+		s.add("-p", r.protocol)
 	}
-	addOperand("-d", r.dst)
+	s.addOperand("-d", r.dst)
 	if r.dport != "" {
-		add("--dport", r.dport)
+		s.add("--dport", r.dport)
 	}
-	addOperand("-s", r.src)
-	addOperand("-i", r.in)
+	s.addOperand("-s", r.src)
+	s.addOperand("-i", r.in)
 	if r.mark.value != "" {
-		add("-m", "mark")
-		addOperand("--mark", r.mark)
+		s.add("-m", "mark")
+		s.addOperand("--mark", r.mark)
 	}
 	if r.ctstate.value != "" && !r.newOnly() {
-		add("-m", "conntrack")
-		addOperand("--ctstate", r.ctstate)
+		s.add("-m", "conntrack")
+		s.addOperand("--ctstate", r.ctstate)
 	}
 	if r.nfacct != "" {
-		add("-m", "nfacct", "--nfacct-name", r.nfacct)
+		s.add("-m", "nfacct", "--nfacct-name", r.nfacct)
 	}
 	if r.probability != "" {
-		add("-m", "statistic", "--mode", "random", "--probability", r.probability)
+		s.add("-m", "statistic", "--mode", "random", "--probability", r.probability)
 	}
 	if r.every != "" {
-		add("-m", "statistic", "--mode", "nth", "--every", r.every, "--packet", "0")
+		s.add("-m", "statistic", "--mode", "nth", "--every", r.every, "--packet", "0")
 	}
 	if r.setsLast() {
-		r.writeRecent(add)
+		r.writeRecent(s)
 	}
 	if r.target != "" {
-		add("-j", r.target)
+		s.add("-j", r.target)
 	}
 	if r.targetArgs != "" {
-		add(r.targetArgs)
+		s.add(r.targetArgs)
 	}
-	return b.String()
 }
 
 func (r *fields) newOnly() bool { return r.ctstate == operand{value: "NEW"} }
 
-func (r *fields) writeStart(add func(...string), addOperand func(string, operand)) {
+func (r *fields) writeStart(s *sentence) {
 	if r.newOnly() {
-		add("-m", "conntrack", "--ctstate", "NEW")
+		s.add("-m", "conntrack", "--ctstate", "NEW")
 	}
 	if r.hasComment {
-		add("-m", "comment", "--comment", quoted(r.comment))
+		s.add("-m", "comment", "--comment", quoted(r.comment))
 	}
 	if r.set.value != "" {
-		add("-m", "set")
-		addOperand("--match-set", r.set)
-		add(r.setDirections)
+		s.add("-m", "set")
+		s.addOperand("--match-set", r.set)
+		s.add(r.setDirections)
 	}
 	if r.notBridged {
-		add("-m", "physdev", "!", "--physdev-is-in")
+		s.add("-m", "physdev", "!", "--physdev-is-in")
 	}
 	if r.srcType.value != "" || r.dstType.value != "" {
-		add("-m", "addrtype")
-		addOperand("--src-type", r.srcType)
-		addOperand("--dst-type", r.dstType)
+		s.add("-m", "addrtype")
+		s.addOperand("--src-type", r.srcType)
+		s.addOperand("--dst-type", r.dstType)
 	}
 	if !r.setsLast() {
-		r.writeRecent(add)
+		r.writeRecent(s)
 	}
 }
 
 // setsLast tells that recent notes what a statistic lets through, which is then first.
 func (r *fields) setsLast() bool { return r.recentAction == "--set" && r.mode != "" }
 
-func (r *fields) writeRecent(add func(...string)) {
+func (r *fields) writeRecent(s *sentence) {
 	if r.recentName == "" {
 		return
 	}
-	add("-m", "recent", "--name", r.recentName, r.recentAction)
+	s.add("-m", "recent", "--name", r.recentName, r.recentAction)
 	if r.seconds != "" {
-		add("--seconds", r.seconds)
+		s.add("--seconds", r.seconds)
 	}
 	if r.reap {
-		add("--reap")
+		s.add("--reap")
 	}
 }
 

@@ -168,3 +168,16 @@ func FuzzCanonical(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkCanonical is what a look at the tables does with each rule.
+func BenchmarkCanonical(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, s := range shapes {
+			if got, _ := Canonical(s.saved[0]); got != s.written {
+				b.Fatal(got)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(shapes)), "ns/rule")
+}

@@ -14,17 +14,28 @@ func writtenPrefix(s string, not bool) (string, bool) {
 	if not && s == "::1/128" {
 		return s, true
 	}
-	if a, err := netip.ParseAddr(s); err == nil {
-		return a.String(), a.Zone() == ""
+	bare, _, hasBits := strings.Cut(s, "/")
+	if !hasBits {
+		a, err := netip.ParseAddr(s)
+		return writtenAddr(s, a), err == nil && a.Zone() == ""
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		return writtenBits(s)
 	}
 	if p.IsSingleIP() {
-		return p.Addr().String(), true
+		return writtenAddr(bare, p.Addr()), true
 	}
 	return p.Masked().String(), true
+}
+
+// writtenAddr is a.String(), which most of the time is the text that a was read from.
+func writtenAddr(text string, a netip.Addr) string {
+	var room [64]byte
+	if written := a.AppendTo(room[:0]); string(written) != text {
+		return string(written)
+	}
+	return text
 }
 
 // writtenBits is ADDRESS/MASK where the mask is not that of a prefix.

@@ -53,7 +53,8 @@ type Backend struct {
 	keys    map[string]map[string]dataplane.Key
 	ways    map[string]*[256]way // of the trees of addresses, by shared chain
 
-	own atomic.Pointer[iptables.Watch] // while Changes works without Options.Watch
+	ahead iptables.Ahead                 // of the first look
+	own   atomic.Pointer[iptables.Watch] // while Changes works without Options.Watch
 }
 
 // New returns a Backend. It touches nothing.

@@ -13,11 +13,18 @@ import (
 // tables in the order in which they are observed.
 var tables = []string{"filter", "nat", "mangle"}
 
+// LookAhead begins what the next Observe needs, which comes soon.
+func (b *Backend) LookAhead(ctx context.Context) { b.ahead.Begin(ctx, b.options.Tool, tables...) }
+
 // Observe streams our chains and our lines in shared chains, table by table.
 func (b *Backend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
 		var t observedTable
-		for line, err := range b.options.Tool.SaveAll(ctx, tables...) {
+		lines := b.ahead.Take()
+		if lines == nil {
+			lines = b.options.Tool.SaveAll(ctx, tables...)
+		}
+		for line, err := range lines {
 			if err != nil {
 				yield(dataplane.Object{}, fmt.Errorf("iptables: observe: %w", err))
 				return

@@ -99,6 +99,9 @@ func newRules(ctx context.Context, c config.Config, host iptables.Host, tools ma
 		}
 		log.Info("iptables", "family", f.model, "variant", tool.Variant, "version", tool.Version, "reason", host.Reason)
 		b := backend.New(options)
+		if host.Ready(f.tool) { // else there is little to list
+			b.LookAhead(ctx)
+		}
 		families, dropped[f.model] = append(families, agent.Family{Family: f.model, Backend: b}), b.Dropped
 	}
 	return families, dropped

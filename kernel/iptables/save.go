@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -69,15 +70,12 @@ func (t *Tool) SaveAll(ctx context.Context, tables ...string) iter.Seq2[string, 
 			t.Save(ctx, loaded[0])(yield)
 			return
 		}
-		asked := false
-		for line, err := range t.run(ctx, loaded) {
-			if table, is := strings.CutPrefix(line, "*"); is {
-				asked = slices.Contains(loaded, table)
-			}
-			if (asked || err != nil) && !yield(line, err) {
-				return
-			}
+		l, err := t.begin(ctx, loaded)
+		if err != nil {
+			yield("", err)
+			return
 		}
+		l.wantedLines(yield)
 	}
 }
 
@@ -85,38 +83,78 @@ func (t *Tool) SaveAll(ctx context.Context, tables ...string) iter.Seq2[string, 
 // the wanted ones cannot be shown.
 func (t *Tool) run(ctx context.Context, wanted []string, args ...string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-		defer cancel()
-		what := strings.Join(append([]string{t.SaveProgram}, args...), " ")
-		cmd := t.command(ctx, t.SaveProgram, args...)
-		var stderr bytes.Buffer
-		cmd.Stderr = &stderr
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
+		l, err := t.begin(ctx, wanted, args...)
 		if err != nil {
-			yield("", fmt.Errorf("iptables: %s: %w", what, err))
+			yield("", err)
 			return
 		}
-		more, hidden, err := yieldLines(out, wanted, yield)
-		if !more {
-			cancel()
-			_ = cmd.Wait() // ended by us
-			return
-		}
-		reason := ""
-		if hidden != "" {
-			err = errors.Join(err, ErrNotShown)
-			reason = t.advice(hidden)
-		}
-		if werr := cmd.Wait(); werr != nil {
-			err, reason = errors.Join(err, werr), oneLine(reason+" "+stderr.String())
-		}
-		if err != nil {
-			yield("", fmt.Errorf("iptables: %s: %w: %s", what, err, reason))
-		}
+		l.lines(yield)
 	}
+}
+
+// listing is a program that lists tables.
+type listing struct {
+	tool   *Tool
+	wanted []string
+	what   string
+	cmd    *exec.Cmd
+	out    io.Reader
+	stderr bytes.Buffer
+	cancel context.CancelFunc
+}
+
+// begin starts the program; lines or stop has to follow.
+func (t *Tool) begin(ctx context.Context, wanted []string, args ...string) (*listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	l := &listing{tool: t, wanted: wanted, cancel: cancel, what: strings.Join(append([]string{t.SaveProgram}, args...), " ")}
+	l.cmd = t.command(ctx, t.SaveProgram, args...)
+	l.cmd.Stderr = &l.stderr
+	var err error
+	if l.out, err = l.cmd.StdoutPipe(); err == nil {
+		err = l.cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("iptables: %s: %w", l.what, err)
+	}
+	return l, nil
+}
+
+func (l *listing) stop() {
+	l.cancel()
+	_ = l.cmd.Wait() // ended by us
+}
+
+// lines streams what the program says.
+func (l *listing) lines(yield func(string, error) bool) {
+	defer l.cancel()
+	more, hidden, err := yieldLines(l.out, l.wanted, yield)
+	if !more {
+		l.stop()
+		return
+	}
+	reason := ""
+	if hidden != "" {
+		err = errors.Join(err, ErrNotShown)
+		reason = l.tool.advice(hidden)
+	}
+	if werr := l.cmd.Wait(); werr != nil {
+		err, reason = errors.Join(err, werr), oneLine(reason+" "+l.stderr.String())
+	}
+	if err != nil {
+		yield("", fmt.Errorf("iptables: %s: %w: %s", l.what, err, reason))
+	}
+}
+
+// wantedLines is lines without what is of other tables.
+func (l *listing) wantedLines(yield func(string, error) bool) {
+	asked := false
+	l.lines(func(line string, err error) bool {
+		if table, is := strings.CutPrefix(line, "*"); is {
+			asked = slices.Contains(l.wanted, table)
+		}
+		return !asked && err == nil || yield(line, err)
+	})
 }
 
 // yieldLines tells whether the consumer wants more, which of the wanted tables is

@@ -2,8 +2,8 @@ package config
 
 import "testing"
 
-// R140: two modes had names when the document was written, iptables (the default) and
-// ipvs; there are three.
+// Every mode has a name, and there are three now: once there were iptables (the default)
+// and ipvs.
 func TestR140Modes(t *testing.T) {
 	for _, mode := range []Mode{IPTables, IPVS, NFTables} {
 		c, _, err := load(t, false, "--proxy-mode", string(mode))
@@ -19,8 +19,8 @@ func TestR140Modes(t *testing.T) {
 	}
 }
 
-// R188: kubeadm's file for a cluster in ipvs mode: its own documents, and the
-// proxy's behind them. R161: the scheduler that is asked for.
+// Kubeadm's file for a cluster in ipvs mode: its own documents, and the
+// proxy's behind them. The scheduler that is asked for.
 func TestR188Kubeadm(t *testing.T) {
 	c, warnings, err := load(t, false, "--strict-config", "--hostname-override", "master", "--config", write(t, `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration

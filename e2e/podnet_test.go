@@ -16,7 +16,7 @@ import (
 )
 
 // What document 004 shows of two nodes, with the lab's addresses in the place of
-// its own: routes, neighbours and forwarding entries (R201, R202), and the source
+// its own: routes, neighbours and forwarding entries, and the source
 // address that pods see.
 func TestPodNetworkOfDocument004(t *testing.T) {
 	t.Parallel()
@@ -76,8 +76,8 @@ func (p *podNet) masquerades(pod, node string) {
 	}
 }
 
-// The outer packet: UDP to 8472, VNI 1, 50 bytes more than the inner one (R200,
-// R203); 1450 bytes pass and 1451 are refused.
+// The outer packet: UDP to 8472, VNI 1, 50 bytes more than the inner one;
+// 1450 bytes pass and 1451 are refused.
 func TestVXLANOnTheWire(t *testing.T) {
 	t.Parallel()
 	needRoot(t)

@@ -60,7 +60,7 @@ func bodies(t Topology) []string {
 	return out
 }
 
-// R201, R203, R205: the route by way of the peer's .0 address through flannel.1
+// The route by way of the peer's .0 address through flannel.1
 // with 50 bytes less, or by way of the node itself.
 func TestRenderDocument004(t *testing.T) {
 	for conf, want := range map[string][]string{
@@ -89,7 +89,7 @@ func TestRenderDocument004(t *testing.T) {
 	}
 }
 
-// R180: the six rules of FLANNEL-POSTRTG in order.
+// The six rules of FLANNEL-POSTRTG in order.
 func TestRulesDocument004(t *testing.T) {
 	c, self, own, peer := node004(t, conf004)
 	top, _, err := Resolve(c, names(t), self, own, []Node{peer}, IPv4)
@@ -207,7 +207,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// R206, R207: a host-gw peer that is not on the link is named with the route
+// A host-gw peer that is not on the link is named with the route
 // that the network would need.
 func TestHostGWOffLink(t *testing.T) {
 	c, self, own, peer := node004(t, `{"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}}`)

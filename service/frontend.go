@@ -84,7 +84,7 @@ type Frontend struct {
 	// dropped where the Route forwards. Nil means everybody. They are the ranges
 	// of the Service in its order and, when one of them contains this node's
 	// address, all its load balancer addresses of the family, since what this
-	// node sends to one of them may carry it as source (kube-proxy 4.5).
+	// node sends to one of them may carry it as source: so does kube-proxy.
 	SourceRanges []netip.Prefix
 	Routes       [int(classes)]Route // by Class
 }

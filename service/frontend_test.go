@@ -58,8 +58,7 @@ var routeCases = []struct {
 }
 
 // The verdict, endpoints and masquerade of every class, as kube-proxy 1.37
-// gives them: sections 3.3 and 3.4 of the behaviour inventory. "snat" stands
-// for masquerade.
+// gives them. "snat" stands for masquerade.
 func TestRoutes(t *testing.T) {
 	for _, tt := range routeCases {
 		name := fmt.Sprintf("%s internal %s external %s %s", tt.kind, tt.internal, tt.external, strings.ReplaceAll(tt.endpoints, " ready", ""))

@@ -31,7 +31,7 @@ func load(t testing.TB, o detect.Options, paths ...string) *netfilter.Host {
 	return h
 }
 
-// node004 is the node of document D004 in iptables mode.
+// node004 is the node of dumps 004 in iptables mode.
 func node004(t testing.TB) *netfilter.Host {
 	return load(t, detect.Options{}, shared+"dumps/004-kubeadm-v1.34.2-flannel-iptables-mode.nat.restore.txt", "testdata/node004/filter.save", "testdata/node004/host.yaml")
 }

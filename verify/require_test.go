@@ -43,7 +43,7 @@ const (
 	node04 = "../trace/testdata/node004ipvs/"
 )
 
-// R153: a host that does not forward breaks Services, and this is said.
+// A host that does not forward breaks Services, and this is said.
 func TestR153ForwardingOff(t *testing.T) {
 	s := newSetup(t, readParts(t, "testdata/base.txtar"), map[string]string{"edit": "host change ip_forward: 1 => ip_forward: 0"})
 	f := finding(verify.Verify(s.input(t)).Findings, verify.ForwardingOff, "net.ipv4.ip_forward")
@@ -52,7 +52,7 @@ func TestR153ForwardingOff(t *testing.T) {
 	}
 }
 
-// R197: the service network of the document's ipvs cluster is that of its pods, and
+// The service network of the document's ipvs cluster is that of its pods, and
 // the API server's cluster IP is the address of cni0. The dump and the listing of
 // virtual servers tell.
 func TestR197ServiceNetworkOverPods(t *testing.T) {
@@ -68,7 +68,7 @@ func TestR197ServiceNetworkOverPods(t *testing.T) {
 	}
 }
 
-// R206: with host-gw on a fabric that answers for everybody, the peer has the
+// With host-gw on a fabric that answers for everybody, the peer has the
 // gateway's MAC; the routes to add are listed.
 func TestR206SharedMAC(t *testing.T) {
 	list := dump(t, nil, dumps+"004-route-n.flannel-host-gw.txt", dumps+"004-arp-n.host-gw-aliyun.txt")

@@ -12,9 +12,10 @@ import (
 	"portolan/service"
 )
 
-// R160: the modules of the document are ip_vs, its schedulers and nf_conntrack_ipv4,
-// which Linux 4.19 made one with nf_conntrack. So no list of modules is asked, where
-// built-in ones are not: what is needed is tried, and a refusal names the module.
+// ipvs mode needs the modules ip_vs, its schedulers and nf_conntrack_ipv4, which Linux
+// 4.19 made one with nf_conntrack. The list of loaded modules says nothing about those
+// that are built in, so it is not asked: what is needed is tried, and a refusal names the
+// module.
 func TestR160WhatTheKernelLacks(t *testing.T) {
 	if text := ipvs.ErrMissing.Error(); !strings.Contains(text, "module ip_vs") {
 		t.Error(text)

@@ -31,7 +31,7 @@ func sectionsOf(plan string) map[string]string {
 }
 
 // TestDocument004InIPVSMode: from the Services of the document to exactly its virtual
-// servers, and to exactly its nat chains (R189 to R196).
+// servers, and to exactly its nat chains.
 func TestDocument004InIPVSMode(t *testing.T) {
 	dumps := filepath.Join("..", "..", "testdata", "dumps")
 	plan := ipvsPlan(t, "kubeadm-with-flannel-ipvs", "--node-ip", "172.22.7.89", "--node-ip", "172.17.0.1", "--node-ip", "10.244.0.0", "--node-ip", "10.244.0.1")
@@ -84,8 +84,8 @@ func asListed(t *testing.T, text string) []string {
 }
 
 // TestDocument003InIPVSMode: what the document shows of an older kube-proxy is all
-// there, in its order, but for kubelet's drop mark, which nobody writes today (R162
-// to R166). Beside it stands what today's form has more of.
+// there, in its order, but for kubelet's drop mark, which nobody writes today.
+// Beside it stands what today's form has more of.
 func TestDocument003InIPVSMode(t *testing.T) {
 	today := func(rule string) string {
 		if strings.Contains(rule, "KUBE-MARK-DROP") {

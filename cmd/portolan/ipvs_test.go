@@ -14,7 +14,7 @@ import (
 	"portolan/service"
 )
 
-// R161: --proxy-mode=ipvs, and --ipvs-scheduler, which is rr unless it is given.
+// --proxy-mode=ipvs, and --ipvs-scheduler, which is rr unless it is given.
 func TestR161Flags(t *testing.T) {
 	for want, args := range map[string][]string{"rr": {"--proxy-mode=ipvs"}, "lc": {"--proxy-mode=ipvs", "--ipvs-scheduler=lc"}} {
 		set := pflag.NewFlagSet("proxy", pflag.ContinueOnError)

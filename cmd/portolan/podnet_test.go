@@ -10,7 +10,7 @@ import (
 	"portolan/podnet"
 )
 
-// R204: the ConfigMap of flannel is edited and the agent started anew, which says by
+// The ConfigMap of flannel is edited and the agent started anew, which says by
 // which backend packets get to other nodes. TestPodNetworkRepair shows the switch with
 // packets.
 func TestR204BackendOfTheFile(t *testing.T) {

@@ -21,7 +21,7 @@ func (w *world) web() {
 
 var modes = []string{"iptables", "nftables"}
 
-// R139: packets follow what happens to a Service and to its slice.
+// Packets follow what happens to a Service and to its slice.
 func TestFollow(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"portolan/netfilter"
 )
 
-// R187: ipvs mode is looked at with ipvsadm and ipset. Both forms that each of them
+// IPVS mode is looked at with ipvsadm and ipset. Both forms that each of them
 // prints are recognised and mean the same.
 func TestR187Tools(t *testing.T) {
 	forms := map[string][2]string{

@@ -93,7 +93,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// R201, R202, R205: the routes of both flannel backends as route -n shows them.
+// The routes of both flannel backends as route -n shows them.
 func TestRouteN(t *testing.T) {
 	for file, want := range map[string]string{"004-route-n.flannel-vxlan.txt": "10.244.1.0 flannel.1", "004-route-n.flannel-host-gw.txt": "172.22.7.90 eth0"} {
 		r, err := RouteN(file, read(t, file))
@@ -116,7 +116,7 @@ func TestRouteN(t *testing.T) {
 	}
 }
 
-// R206: the peer node and the gateway have one MAC address.
+// The peer node and the gateway have one MAC address.
 func TestARP(t *testing.T) {
 	n, err := ARP("f", read(t, "004-arp-n.host-gw-aliyun.txt"))
 	if err != nil {

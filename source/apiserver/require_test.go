@@ -15,7 +15,7 @@ import (
 	"portolan/source/kube"
 )
 
-// R139: Services, their endpoints and the Node are watched, and the rules follow at
+// Services, their endpoints and the Node are watched, and the rules follow at
 // once, so that cluster IP and NodePort reach the pods that are there. With packets
 // TestFollow of e2e/apiserver shows it.
 func TestR139RulesFollowTheAPI(t *testing.T) {

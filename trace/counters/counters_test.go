@@ -45,7 +45,7 @@ func grew(rep counters.Report, chain string, rule int) (packets, bytes uint64) {
 	return 0, 0
 }
 
-// R136: 5518 jumps to KIND-MASQ-AGENT are 5422 RETURN and 96 MASQUERADE.
+// 5518 jumps to KIND-MASQ-AGENT are 5422 RETURN and 96 MASQUERADE.
 func TestR136CounterArithmetic(t *testing.T) {
 	s := find(t, counters.Diff(nil, host(t, dumps+"002-kind-v1.23.5-iptables.listing-with-counters.txt")).Sums, "KIND-MASQ-AGENT")
 	if !s.OK || s.Text != "5518 came in, 5422 RETURN (rule 1), 96 MASQUERADE (rule 2)" {
@@ -53,7 +53,7 @@ func TestR136CounterArithmetic(t *testing.T) {
 	}
 }
 
-// R137: the proxy's chains restart their counters, so absolute values do not
+// The proxy's chains restart their counters, so absolute values do not
 // add up there: 23934 came in, 3050 were returned.
 func TestR137AbsolutesDoNotAddUp(t *testing.T) {
 	s := find(t, counters.Diff(nil, host(t, dumps+"002-kind-v1.23.5-iptables.listing-with-counters.txt")).Sums, "KUBE-POSTROUTING")
@@ -62,7 +62,7 @@ func TestR137AbsolutesDoNotAddUp(t *testing.T) {
 	}
 }
 
-// R138: every new packet to a local address passes the jump to KUBE-NODEPORTS,
+// Every new packet to a local address passes the jump to KUBE-NODEPORTS,
 // 1233 so far, although that chain is empty.
 func TestR138NodePortsJumpCounts(t *testing.T) {
 	h := host(t, dumps+"002-kind-v1.23.5-iptables.listing-with-counters.txt")
@@ -80,7 +80,7 @@ func skew(t *testing.T) counters.Report {
 	return counters.Diff(host(t, dumps+"004-nat-counters.before.txt"), host(t, dumps+"004-nat-counters.after-1053-connections.txt"))
 }
 
-// R183, R184: the rules that grew while 1053 connections were made, and by
+// The rules that grew while 1053 connections were made, and by
 // how much: one packet of 64 bytes each.
 func TestR183R184WhichRulesGrew(t *testing.T) {
 	rep := skew(t)
@@ -94,7 +94,7 @@ func TestR183R184WhichRulesGrew(t *testing.T) {
 	}
 }
 
-// R185: masqueraded packets end in KUBE-POSTROUTING: 1594 came, 1053 ended
+// Masqueraded packets end in KUBE-POSTROUTING: 1594 came, 1053 ended
 // there, 541 went on to FLANNEL-POSTRTG and the policy (E10).
 func TestR185WhatGrewAddsUp(t *testing.T) {
 	rep := skew(t)

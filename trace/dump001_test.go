@@ -46,7 +46,7 @@ func rules001(t testing.TB) *netfilter.Host {
 	return hostOf(t, detect.Options{}, masqChains+strings.Join(nat, "\n")+"\nCOMMIT\n*filter\n:KUBE-NODEPORTS - [0:0]\n"+strings.Join(filter, "\n")+"\nCOMMIT\n", host001)
 }
 
-// R94, R111: chains of one name in two tables are two chains.
+// Chains of one name in two tables are two chains.
 func TestR94R111ChainsByTable(t *testing.T) {
 	h := rules001(t)
 	nat, filter := h.Table(netfilter.IPv4, 0, "nat").Chain("KUBE-NODEPORTS"), h.Table(netfilter.IPv4, 0, "filter").Chain("KUBE-NODEPORTS")
@@ -58,7 +58,7 @@ func TestR94R111ChainsByTable(t *testing.T) {
 	equal(t, "nat", path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:3")
 }
 
-// R95 to R99: which table runs at which hook, and in which order.
+// Which table runs at which hook, and in which order.
 func TestR95R96R97R98R99Order(t *testing.T) {
 	var rules strings.Builder
 	for _, table := range netfilter.TableNames {
@@ -82,14 +82,14 @@ func TestR95R96R97R98R99Order(t *testing.T) {
 	equal(t, "forward", order("203.0.113.9 198.51.100.7:22 in=eth0"), "raw/prerouting mangle/prerouting nat/prerouting mangle/forward filter/forward security/forward mangle/postrouting nat/postrouting")
 	equal(t, "send", order("192.0.2.1 203.0.113.9:22"), "raw/output mangle/output nat/output filter/output security/output mangle/postrouting nat/postrouting")
 	if p := netfilter.Priority("raw", netfilter.Prerouting, netfilter.NFT); p != -300 {
-		t.Errorf("R96: raw has priority %d", p)
+		t.Errorf("raw has priority %d", p)
 	}
 }
 
-// R100: receive, forward and send are chains 1 2, 1 3 5 and 4 5.
+// Receive, forward and send are chains 1 2, 1 3 5 and 4 5.
 func TestR100Scenarios(t *testing.T) { TestR4R5R6Ways(t) }
 
-// R101: the words of a match.
+// The words of a match.
 func TestR101Matches(t *testing.T) {
 	h := hostOf(t, detect.Options{}, `*filter
 -A FORWARD -s 203.0.113.0/24 -d 198.51.100.0/24 -p tcp -i eth0 -o eth1 --sport 1000:2000 --dport 80 -j DROP
@@ -112,7 +112,7 @@ COMMIT
 	}
 }
 
-// R102: the commands, applied one after another.
+// The commands, applied one after another.
 func TestR102Commands(t *testing.T) {
 	h := hostOf(t, detect.Options{}, `iptables -N TEST
 iptables -A INPUT -p tcp --dport 1 -j ACCEPT
@@ -138,7 +138,7 @@ iptables -F OUTPUT
 	}
 }
 
-// R103, E7: the examples; -I puts a rule on top, so the ssh example as written
+// The examples; -I puts a rule on top, so the ssh example as written
 // drops the client it means to allow.
 func TestR103CLIExamples(t *testing.T) {
 	b, err := os.ReadFile(shared + "dumps/001-cli-examples.txt")
@@ -167,7 +167,7 @@ sysctls: {net.ipv4.ip_forward: "1"}
 	}
 }
 
-// R109, R110: the first rule of KUBE-SVC marks sources outside the pod range,
+// The first rule of KUBE-SVC marks sources outside the pod range,
 // KUBE-SEP marks its own endpoint and rewrites.
 func TestR109R110Chains(t *testing.T) {
 	h := rules001(t)
@@ -183,13 +183,13 @@ func TestR109R110Chains(t *testing.T) {
 	}
 }
 
-// R106: the shares of three endpoints are exact thirds although the dump says
+// The shares of three endpoints are exact thirds although the dump says
 // 0.33333333349.
 func TestR106Thirds(t *testing.T) {
 	equal(t, "shares", strings.Join(ends(t, rules001(t), "10.244.0.9 10.107.38.142:80 in=cni0"), ", "), "1/3 forward 10.244.1.7:80, 1/3 forward 10.244.2.8:80, 1/3 forward 10.244.2.9:80")
 }
 
-// R112: NodePort: KUBE-NODEPORTS, KUBE-EXT, KUBE-MARK-MASQ and back, KUBE-SVC.
+// NodePort: KUBE-NODEPORTS, KUBE-EXT, KUBE-MARK-MASQ and back, KUBE-SVC.
 func TestR112NodePortWay(t *testing.T) {
 	o := only(t, rules001(t), "203.0.113.9 192.168.1.10:32054 in=eth0")
 	equal(t, "nat", path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:3 KUBE-NODEPORTS:1 KUBE-EXT-C3VEVZBK3X2BH5IZ:1 KUBE-MARK-MASQ:1 KUBE-EXT-C3VEVZBK3X2BH5IZ:2")

@@ -10,7 +10,7 @@ import (
 	"portolan/trace"
 )
 
-// R1: the tables are raw, mangle, nat, filter, and security, which the text
+// The tables are raw, mangle, nat, filter, and security, which the text
 // leaves out; others are refused.
 func TestR1Tables(t *testing.T) {
 	for _, name := range []string{"filter", "nat", "mangle", "raw", "security"} {
@@ -23,7 +23,7 @@ func TestR1Tables(t *testing.T) {
 	}
 }
 
-// R2, E1: which table has which built-in chains; nat has INPUT too.
+// Which table has which built-in chains; nat has INPUT too.
 func TestR2BuiltinChains(t *testing.T) {
 	for table, want := range map[string]string{
 		"filter": "input forward output", "security": "input forward output", "raw": "prerouting output",
@@ -37,7 +37,7 @@ func TestR2BuiltinChains(t *testing.T) {
 	}
 }
 
-// R4, R5, R6: the three ways through the hooks. R100 says the same in numbers.
+// The three ways through the hooks.
 func TestR4R5R6Ways(t *testing.T) {
 	h := hostOf(t, detect.Options{}, plainHost)
 	equal(t, "R4 to the host", hooks(only(t, h, "203.0.113.9 192.0.2.1:22 in=eth0")), "prerouting input")
@@ -45,7 +45,7 @@ func TestR4R5R6Ways(t *testing.T) {
 	equal(t, "R6 routed", hooks(only(t, h, "203.0.113.9 198.51.100.7:22 in=eth0")), "prerouting forward postrouting")
 }
 
-// R8: a source outside the pod range is marked, one inside is not.
+// A source outside the pod range is marked, one inside is not.
 func TestR8ExternalByCIDR(t *testing.T) {
 	outside := only(t, kind002(t), "192.0.2.9 10.96.237.231:80 in=eth0")
 	if !outside.Masquerade || !strings.Contains(path(outside, "nat"), "KUBE-SVC-3CRYVFGPLWYNKULQ:1 KUBE-MARK-MASQ:1") {
@@ -57,7 +57,7 @@ func TestR8ExternalByCIDR(t *testing.T) {
 	}
 }
 
-// R46: KUBE-POSTROUTING returns what has no mark, else takes the mark away
+// KUBE-POSTROUTING returns what has no mark, else takes the mark away
 // and masquerades.
 func TestR46Postrouting(t *testing.T) {
 	marked := only(t, node004(t), "172.22.7.200 172.22.7.89:31532")
@@ -75,7 +75,7 @@ func TestR46Postrouting(t *testing.T) {
 	}
 }
 
-// R52, R177: an endpoint that calls its own Service is marked (hairpin), others
+// An endpoint that calls its own Service is marked (hairpin), others
 // are not.
 func TestR52R177Hairpin(t *testing.T) {
 	self := only(t, node004(t), "10.244.0.4 10.106.224.38:80")
@@ -88,7 +88,7 @@ func TestR52R177Hairpin(t *testing.T) {
 	}
 }
 
-// R58, R75: a NodePort goes from KUBE-NODEPORTS to KUBE-EXT, which marks and
+// A NodePort goes from KUBE-NODEPORTS to KUBE-EXT, which marks and
 // passes on to the policy chain.
 func TestR58R75NodePort(t *testing.T) {
 	p := path(only(t, node004(t), "172.22.7.200 172.22.7.89:31532"), "nat")
@@ -97,7 +97,7 @@ func TestR58R75NodePort(t *testing.T) {
 	}
 }
 
-// R63, R113: the ClusterIP of a NodePort Service is captured like any other.
+// The ClusterIP of a NodePort Service is captured like any other.
 func TestR63R113ClusterIP(t *testing.T) {
 	o := only(t, node004(t), "10.244.0.9 10.106.224.38:80")
 	equal(t, "way", path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:5 KUBE-SVC-2CMXP7HKUVJN7L6M:2 KUBE-SEP-AAOCRVJBUI2XUHEI:2 POSTROUTING:1 KUBE-POSTROUTING:1 POSTROUTING:3 FLANNEL-POSTRTG:2")

@@ -9,21 +9,21 @@ import (
 	"portolan/trace"
 )
 
-// R173: the -S form of the nat table walks like the restore form.
+// The -S form of the nat table walks like the restore form.
 func TestR173ListRules(t *testing.T) {
 	h := load(t, detectOptions("nat"), shared+"dumps/004-kubeadm-v1.34.2-flannel-iptables-mode.nat.S.txt", "testdata/node004/filter.save", "testdata/node004/host.yaml")
 	a, b := only(t, h, "172.22.7.200 172.22.7.89:31532"), only(t, node004(t), "172.22.7.200 172.22.7.89:31532")
 	equal(t, "nat", path(a, "nat"), path(b, "nat"))
 }
 
-// R174: the whole inbound path of the NodePort; TestGoldenKernelTrace compares
+// The whole inbound path of the NodePort; TestGoldenKernelTrace compares
 // it with the kernel's own trace.
 func TestR174NodePortPath(t *testing.T) {
 	o := only(t, node004(t), "172.22.7.200 172.22.7.89:31532")
 	equal(t, "nat", path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:6 KUBE-NODEPORTS:2 KUBE-EXT-2CMXP7HKUVJN7L6M:1 KUBE-MARK-MASQ:1 KUBE-EXT-2CMXP7HKUVJN7L6M:2 KUBE-SVC-2CMXP7HKUVJN7L6M:2 KUBE-SEP-AAOCRVJBUI2XUHEI:2 POSTROUTING:1 KUBE-POSTROUTING:2 KUBE-POSTROUTING:3")
 }
 
-// R175: over loopback the first rule of KUBE-NODEPORTS counts, with nfacct.
+// Over loopback the first rule of KUBE-NODEPORTS counts, with nfacct.
 func TestR175Localhost(t *testing.T) {
 	o := only(t, node004(t), "127.0.0.1 127.0.0.1:31532")
 	if !strings.HasPrefix(path(o, "nat"), "OUTPUT:1 KUBE-SERVICES:6 KUBE-NODEPORTS:1 KUBE-EXT") {
@@ -32,18 +32,18 @@ func TestR175Localhost(t *testing.T) {
 	h := node004(t)
 	h.Sysctls["net.ipv4.conf.all.route_localnet"] = "0"
 	if o := only(t, h, "127.0.0.1 127.0.0.1:31532"); o.Verdict != trace.Dropped || !strings.Contains(o.Reason, "route_localnet") {
-		t.Errorf("R14: without route_localnet: %s %s", o.Verdict, o.Reason)
+		t.Errorf("without route_localnet: %s %s", o.Verdict, o.Reason)
 	}
 }
 
-// R176: the first rule of KUBE-SVC does not match NodePort traffic.
+// The first rule of KUBE-SVC does not match NodePort traffic.
 func TestR176SVCFirstRule(t *testing.T) {
 	if p := path(only(t, node004(t), "172.22.7.200 172.22.7.89:31532"), "nat"); strings.Contains(p, "KUBE-SVC-2CMXP7HKUVJN7L6M:1") {
 		t.Error(p)
 	}
 }
 
-// R178: Docker's chains beside the proxy's.
+// Docker's chains beside the proxy's.
 func TestR178Docker(t *testing.T) {
 	// To a local address that is no NodePort the DOCKER jump is taken too.
 	if p := path(only(t, node004(t), "172.22.7.200 172.22.7.89:22"), "nat"); p != "PREROUTING:1 KUBE-SERVICES:6 PREROUTING:2" {
@@ -58,7 +58,7 @@ func TestR178Docker(t *testing.T) {
 	}
 }
 
-// R179: POSTROUTING: Services, Docker, flannel.
+// POSTROUTING: Services, Docker, flannel.
 func TestR179PostroutingOrder(t *testing.T) {
 	rules := node004(t).Table(netfilter.IPv4, 0, "nat").Chain("POSTROUTING").Rules
 	if rules[0].Target != (netfilter.Jump{Chain: "KUBE-POSTROUTING"}) || rules[1].Target != (netfilter.Translate{Kind: netfilter.Masquerade}) || rules[2].Target != (netfilter.Jump{Chain: "FLANNEL-POSTRTG"}) {
@@ -66,7 +66,7 @@ func TestR179PostroutingOrder(t *testing.T) {
 	}
 }
 
-// R180: each of flannel's six rules has its packet.
+// Each of flannel's six rules has its packet.
 func TestR180FlannelPostrtg(t *testing.T) {
 	for rule, f := range map[string]string{
 		"2": "10.244.0.9 10.244.1.7:80 in=cni0",
@@ -87,7 +87,7 @@ func TestR180FlannelPostrtg(t *testing.T) {
 	}
 }
 
-// R181: what XOR with mask 0 does is said in words.
+// What XOR with mask 0 does is said in words.
 func TestR181XorInWords(t *testing.T) {
 	for _, s := range only(t, node004(t), "172.22.7.200 172.22.7.89:31532").Steps {
 		if s.Chain == "KUBE-POSTROUTING" && s.Rule == 2 && (!strings.Contains(s.Note, "toggles bit 0x4000") || !strings.Contains(s.Note, "cleared") || !strings.Contains(s.Note, "not masqueraded again")) {
@@ -96,7 +96,7 @@ func TestR181XorInWords(t *testing.T) {
 	}
 }
 
-// R186: 8 KUBE-SEP, 5 KUBE-SVC and 1 KUBE-EXT chain refer to KUBE-MARK-MASQ.
+// 8 KUBE-SEP, 5 KUBE-SVC and 1 KUBE-EXT chain refer to KUBE-MARK-MASQ.
 func TestR186References(t *testing.T) {
 	nat := node004(t).Table(netfilter.IPv4, 0, "nat")
 	if n := nat.References("KUBE-MARK-MASQ"); n != 14 {
@@ -115,7 +115,7 @@ func TestR186References(t *testing.T) {
 	}
 }
 
-// R209: every generation is accepted, no set of chains is assumed.
+// Every generation is accepted, no set of chains is assumed.
 func TestR209Generations(t *testing.T) {
 	for file, f := range map[string]string{
 		"001-rules-filter-and-nat.txt":                              "10.244.0.9 10.107.38.142:80 in=cni0",

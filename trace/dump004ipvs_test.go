@@ -27,8 +27,8 @@ func ipvsSteps(o trace.Outcome) string {
 	return strings.Join(out, "; ")
 }
 
-// R157, R158: a packet to a virtual server's address is local, so it goes to INPUT;
-// there IPVS rewrites it and sends it on. E9: not to FORWARD, but by OUTPUT and
+// A packet to a virtual server's address is local, so it goes to INPUT;
+// there IPVS rewrites it and sends it on, not to FORWARD, but by OUTPUT and
 // POSTROUTING.
 func TestR157R158Hooks(t *testing.T) {
 	o := only(t, node004ipvs(t), "172.22.7.200 10.244.142.146:80 in=eth0")
@@ -44,7 +44,7 @@ func TestR157R158Hooks(t *testing.T) {
 	}
 }
 
-// R159: an address that is not local never comes to IPVS.
+// An address that is not local never comes to IPVS.
 func TestR159AddressesMustBeLocal(t *testing.T) {
 	h := node004ipvs(t)
 	h.Interfaces = h.Interfaces[:len(h.Interfaces)-1]
@@ -54,7 +54,7 @@ func TestR159AddressesMustBeLocal(t *testing.T) {
 	}
 }
 
-// R163: IPVS does not change sources; iptables does, in POSTROUTING.
+// IPVS does not change sources; iptables does, in POSTROUTING.
 func TestR163SourceByIptables(t *testing.T) {
 	o := only(t, node004ipvs(t), "172.22.7.200 172.22.7.89:31532 in=eth0")
 	equal(t, "nat", path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:3 KUBE-NODE-PORT:1 KUBE-MARK-MASQ:1 POSTROUTING:1 KUBE-POSTROUTING:3 KUBE-POSTROUTING:4")
@@ -71,7 +71,7 @@ func TestR163SourceByIptables(t *testing.T) {
 	}
 }
 
-// R164: the entry is PREROUTING or OUTPUT, by where the client is.
+// The entry is PREROUTING or OUTPUT, by where the client is.
 func TestR164Entry(t *testing.T) {
 	outside := only(t, node004ipvs(t), "172.22.7.200 10.244.142.146:80 in=eth0")
 	if p := path(outside, "nat"); !strings.HasPrefix(p, "PREROUTING:1 KUBE-SERVICES:3 KUBE-SERVICES:4 ") {
@@ -90,7 +90,7 @@ func TestR164Entry(t *testing.T) {
 	}
 }
 
-// R167: IPVS picks packets up at LOCAL_IN and LOCAL_OUT, behind filter and nat.
+// IPVS picks packets up at LOCAL_IN and LOCAL_OUT, behind filter and nat.
 func TestR167PickedUp(t *testing.T) {
 	h := node004ipvs(t)
 	filter := hostOf(t, detect.Options{}, "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -d 10.244.142.146/32 -p tcp --dport 80 -m comment --comment seen\n-A OUTPUT -d 10.244.0.4/32 -p tcp --dport 80 -m comment --comment sent\nCOMMIT\n")
@@ -99,7 +99,7 @@ func TestR167PickedUp(t *testing.T) {
 	equal(t, "filter", path(only(t, h, "10.244.142.146 10.244.142.146:80 local"), "filter"), "OUTPUT:1")
 }
 
-// R189, R190, R191: the listing is read; one virtual server for each cluster IP, port
+// The listing is read; one virtual server for each cluster IP, port
 // and protocol, and for a NodePort one on every address but loopback.
 func TestR189R190R191Listing(t *testing.T) {
 	h := node004ipvs(t)
@@ -111,7 +111,7 @@ func TestR189R190R191Listing(t *testing.T) {
 		t.Errorf("%+v", dns)
 	}
 	if api := h.ServerFor(netfilter.TCP, mustAddr("10.244.0.1"), 443, 0); api.Reals[0].Active != 3 {
-		t.Errorf("R198: %+v", api)
+		t.Errorf("the API server's: %+v", api)
 	}
 	for addr, want := range map[string]bool{"172.17.0.1": true, "172.22.7.89": true, "10.244.0.0": true, "10.244.0.1": true, "127.0.0.1": false} {
 		if got := h.ServerFor(netfilter.TCP, mustAddr(addr), 31532, 0) != nil; got != want {
@@ -121,7 +121,7 @@ func TestR189R190R191Listing(t *testing.T) {
 	equal(t, "shares", strings.Join(ends(t, h, "172.22.7.200 10.244.0.10:53 udp in=eth0"), ", "), "1/2 forward 10.244.0.2:53, 1/2 forward 10.244.0.3:53")
 }
 
-// R192: the number of rules does not depend on the number of Services.
+// The number of rules does not depend on the number of Services.
 func TestR192Chains(t *testing.T) {
 	var chains []string
 	for _, c := range node004ipvs(t).Table(netfilter.IPv4, 0, "nat").Chains() {
@@ -132,7 +132,7 @@ func TestR192Chains(t *testing.T) {
 	equal(t, "chains", strings.Join(chains, " "), "FLANNEL-POSTRTG KUBE-KUBELET-CANARY KUBE-LOAD-BALANCER KUBE-MARK-MASQ KUBE-NODE-PORT KUBE-POSTROUTING KUBE-SERVICES")
 }
 
-// R196 with packets: an endpoint that calls its own Service is masqueraded by
+// An endpoint that calls its own Service is masqueraded by
 // KUBE-LOOP-BACK.
 func TestR196Hairpin(t *testing.T) {
 	o := only(t, node004ipvs(t), "10.244.0.4 10.244.142.146:80 in=cni0")

@@ -8,7 +8,7 @@ import (
 	"portolan/trace"
 )
 
-// R116: both canaries are there, in three tables.
+// Both canaries are there, in three tables.
 func TestR116Canaries(t *testing.T) {
 	h := kind002(t)
 	for _, table := range []string{"mangle", "filter", "nat"} {
@@ -20,7 +20,7 @@ func TestR116Canaries(t *testing.T) {
 	}
 }
 
-// R117, R118, R119: the order of the filter table's built-in chains.
+// The order of the filter table's built-in chains.
 func TestR117R118R119FilterOrder(t *testing.T) {
 	filter := kind002(t).Table(netfilter.IPv4, 0, "filter")
 	for chain, want := range map[string]string{
@@ -34,7 +34,7 @@ func TestR117R118R119FilterOrder(t *testing.T) {
 	}
 }
 
-// R121: KUBE-MARK-DROP and KUBE-MARK-MASQ set their bits and leave others.
+// KUBE-MARK-DROP and KUBE-MARK-MASQ set their bits and leave others.
 func TestR121Marks(t *testing.T) {
 	nat := kind002(t).Table(netfilter.IPv4, 0, "nat")
 	for chain, bit := range map[string]uint32{"KUBE-MARK-DROP": 0x8000, "KUBE-MARK-MASQ": 0x4000} {
@@ -61,7 +61,7 @@ func TestR120FirewallDropsMarked(t *testing.T) {
 	}
 }
 
-// R124: kubernetes:https has an endpoint on the node itself: after DNAT the
+// default/kubernetes:https has an endpoint on the node itself: after DNAT the
 // packet goes to INPUT, not to FORWARD.
 func TestR124HostNetworkEndpoint(t *testing.T) {
 	o := only(t, kind002(t), "10.244.0.5 10.96.0.1:443 in=veth5")
@@ -70,7 +70,7 @@ func TestR124HostNetworkEndpoint(t *testing.T) {
 	}
 }
 
-// R127, R128: Docker's DNS rewrite, and the way back of its answers.
+// Docker's DNS rewrite, and the way back of its answers.
 func TestR127R128DockerDNS(t *testing.T) {
 	h := kind002(t)
 	h.Sysctls["net.ipv4.conf.all.route_localnet"] = "1"
@@ -91,7 +91,7 @@ func TestR127R128DockerDNS(t *testing.T) {
 	}
 }
 
-// R129: KIND-MASQ-AGENT returns pod traffic and masquerades the rest.
+// KIND-MASQ-AGENT returns pod traffic and masquerades the rest.
 func TestR129KindMasqAgent(t *testing.T) {
 	out := only(t, kind002(t), "10.244.0.5 8.8.8.8:53 udp in=veth5")
 	if !out.Masquerade || out.Src.String() != "172.18.0.5" || !strings.HasSuffix(path(out, "nat"), "POSTROUTING:3 KIND-MASQ-AGENT:2") {
@@ -107,7 +107,7 @@ func TestR129KindMasqAgent(t *testing.T) {
 	}
 }
 
-// R131: the inbound nat path of traefik.
+// The inbound nat path of traefik.
 func TestR131InboundNAT(t *testing.T) {
 	o := only(t, kind002(t), "10.244.0.3 10.96.237.231:80 in=veth3")
 	if !strings.HasPrefix(path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:1 KUBE-SVC-3CRYVFGPLWYNKULQ:2 KUBE-SEP-242VRRB6CJESMF7F:2") || dst(o) != "10.244.0.5:8000" {
@@ -116,7 +116,7 @@ func TestR131InboundNAT(t *testing.T) {
 	equal(t, "service", o.Service, "default/traefik:web")
 }
 
-// R132, E4: INPUT is the filter path of what stays local; a packet for the
+// INPUT is the filter path of what stays local; a packet for the
 // traefik pod goes through FORWARD.
 func TestR132FilterPath(t *testing.T) {
 	local := only(t, kind002(t), "203.0.113.9 172.18.0.5:22 in=eth0")
@@ -127,7 +127,7 @@ func TestR132FilterPath(t *testing.T) {
 	}
 }
 
-// R133: the outbound path.
+// The outbound path.
 func TestR133Outbound(t *testing.T) {
 	o := only(t, kind002(t), "172.18.0.5 10.96.237.231:443")
 	equal(t, "filter", path(o, "filter"), "OUTPUT:1 OUTPUT:2")
@@ -136,7 +136,7 @@ func TestR133Outbound(t *testing.T) {
 	}
 }
 
-// R134, E5: a host process hits KUBE-SERVICES only if it calls a Service.
+// A host process hits KUBE-SERVICES only if it calls a Service.
 func TestR134HostToService(t *testing.T) {
 	if p := path(only(t, kind002(t), "172.18.0.5 8.8.8.8:53 udp"), "nat"); strings.Contains(p, "KUBE-SVC") || strings.Contains(p, "KUBE-SERVICES:") {
 		t.Error(p)
@@ -146,12 +146,12 @@ func TestR134HostToService(t *testing.T) {
 	}
 }
 
-// R123: kube-dns has two endpoints for each port, half and half.
+// The Service kube-dns has two endpoints for each port, half and half.
 func TestR123DNSHalves(t *testing.T) {
 	equal(t, "dns", strings.Join(ends(t, kind002(t), "10.244.0.5 10.96.0.10:53 udp in=veth5"), ", "), "1/2 forward 10.244.0.3:53, 1/2 forward 10.244.0.4:53")
 }
 
-// R135: the words of a listing are in netfilter/iptsave's tests; the rules it
+// The words of a listing are in netfilter/iptsave's tests; the rules it
 // gives walk like saved ones.
 func TestR135ListingWalks(t *testing.T) {
 	h := load(t, detectOptions("nat"), shared+"dumps/004-nat-counters.before.txt", "testdata/node004/host.yaml")

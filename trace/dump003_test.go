@@ -40,7 +40,7 @@ func each003(t *testing.T, f string) []trace.Outcome {
 	return a.Outcomes
 }
 
-// R143, R144: ClusterIP goes straight to KUBE-SVC, NodePort by KUBE-NODEPORTS.
+// ClusterIP goes straight to KUBE-SVC, NodePort by KUBE-NODEPORTS.
 func TestR143R144Entry(t *testing.T) {
 	for _, o := range each003(t, "203.0.113.9 10.247.113.122:8080 in=eth0") {
 		if !strings.HasPrefix(path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:1 KUBE-SVC-T2QWCYCETO7AA6KW:1 ") {
@@ -49,7 +49,7 @@ func TestR143R144Entry(t *testing.T) {
 	}
 }
 
-// R145, R146: NodePort jumps to KUBE-SVC without KUBE-EXT, and is marked there.
+// NodePort jumps to KUBE-SVC without KUBE-EXT, and is marked there.
 func TestR145R146OldNodePort(t *testing.T) {
 	for _, o := range each003(t, "203.0.113.9 10.0.0.7:30000 in=eth0") {
 		if !strings.HasPrefix(path(o, "nat"), "PREROUTING:1 KUBE-SERVICES:2 KUBE-NODEPORTS:1 KUBE-SVC-T2QWCYCETO7AA6KW:2 KUBE-MARK-MASQ:1 ") || !o.Masquerade {
@@ -58,7 +58,7 @@ func TestR145R146OldNodePort(t *testing.T) {
 	}
 }
 
-// R147: masquerade-all marks a pod's packet too.
+// Masquerade-all marks a pod's packet too.
 func TestR147MasqueradeAll(t *testing.T) {
 	for _, o := range each003(t, "10.10.80.5 10.247.113.122:8080 in=cni0") {
 		if !o.Masquerade {
@@ -67,12 +67,12 @@ func TestR147MasqueradeAll(t *testing.T) {
 	}
 }
 
-// R148: the set of endpoints, in whatever order the rules have them.
+// The set of endpoints, in whatever order the rules have them.
 func TestR148Endpoints(t *testing.T) {
 	equal(t, "ends", strings.Join(ends(t, rules003(t), "10.10.80.5 10.247.113.122:8080 in=cni0"), ", "), "1/2 forward 10.10.186.67:80, 1/2 forward 10.10.80.74:80")
 }
 
-// R149: the mark can decide routing.
+// The mark can decide routing.
 func TestR149MarkRoutes(t *testing.T) {
 	h := hostOf(t, detect.Options{}, "*mangle\n-A PREROUTING -p tcp --dport 80 -j MARK --set-mark 0x7\n-A OUTPUT -p tcp --dport 80 -j MARK --set-mark 0x7\nCOMMIT\n",
 		plainHost+"rules: [{priority: 50, mark: 7, table: 77}]\n", "")
@@ -85,7 +85,7 @@ func TestR149MarkRoutes(t *testing.T) {
 	}
 }
 
-// R150: KUBE-SEP marks its own endpoint.
+// KUBE-SEP marks its own endpoint.
 func TestR150SelfMark(t *testing.T) {
 	h := rules003(t)
 	nat := h.Table(netfilter.IPv4, 0, "nat")
@@ -97,7 +97,7 @@ func TestR150SelfMark(t *testing.T) {
 	}
 }
 
-// R155: pod traffic that enters at OUTPUT, as on some clouds; to the node
+// Pod traffic that enters at OUTPUT, as on some clouds; to the node
 // itself it goes OUTPUT, POSTROUTING, PREROUTING, INPUT.
 func TestR155EntryAtOutput(t *testing.T) {
 	for _, o := range trace.New(rules003(t), trace.Options{}).Trace(flow(t, "10.10.80.5 10.247.113.122:8080 output")).Outcomes {
@@ -111,7 +111,7 @@ func TestR155EntryAtOutput(t *testing.T) {
 	}
 }
 
-// R165, R193, R194, R196: the marking rules of ipvs mode read their sets.
+// The marking rules of ipvs mode read their sets.
 func TestR165R193R194R196Sets(t *testing.T) {
 	sets := `create KUBE-CLUSTER-IP hash:ip,port family inet
 add KUBE-CLUSTER-IP 10.96.0.10,tcp:53

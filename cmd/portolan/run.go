@@ -20,6 +20,11 @@ const (
 
 // runProxy works until ctx ends, which is no error: rules stay in place. While it
 // ends, the servers answer until nothing is written any more.
+//
+// Services flow from the source through the ramp to the agent, which writes them. What
+// it says goes to the reports. Each part is made with those that it tells, so the order
+// is from the reports up to the source; only two need each other, the agent and the
+// reports, and watch joins them.
 func runProxy(ctx context.Context, c config.Config, settings kube.Settings, shown metrics.Pages, log *slog.Logger) error {
 	limitMemory(log)
 	saveMemory(c.Mode)
@@ -30,48 +35,55 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 		return err
 	}
 	warnAboutForwarding(log)
+
 	report := &reports{events: source.tell}
 	kernel, err := prepareKernel(ctx, c, report, log)
 	if err != nil {
 		return err
 	}
 	cluster.StartLarge(kernel.wasLarge)
-	families := familiesOf(kernel.families)
 	report.begin(ctx, c, kernel, log)
 	defer report.ports.close()
 	a := agent.New(report.counts.CountRules(kernel.families), pace(c, report, log))
 	report.watch(a, kernel, source)
+
 	shown.Failures = a.Journal()
 	pages, err := report.counts.NewMux(shown)
 	if err != nil {
 		return err
 	}
-	source.tell(startNote(c.Mode))
+	source.tell(startNote(c.Mode)) // what cannot work has said so by now
 	work := newCrew(ctx)
 	work.serve(c, servers{health: report.counts.CountAnswers(report.health.Handler()), metrics: pages}, log)
 	work.add(c.Watch)
 	work.add(report.others.run)
+	report.flows.join(work, log)
 	loopback := newLoopback(c, work, report.health, report.counts, log)
 	ramp := slowstart.New(func(s *service.Snapshot) {
 		a.Publish(s)
 		loopback(s)
 	})
 	defer ramp.Stop()
+	work.add(followSource(c, settings, source, kernel, report, ramp.Publish, log))
+	a.Run(work.ctx)
+	return work.end()
+}
+
+// followSource hands every Snapshot on, after those have seen it who only look: at what
+// of the cluster or of the configuration people should hear about.
+func followSource(c config.Config, settings kube.Settings, source input, kernel backends, report *reports, publish func(*service.Snapshot), log *slog.Logger) func(context.Context) error {
+	detect := newDetectorLog(c.DetectLocalMode, familiesOf(kernel.families), log)
 	complain := newComplaintLog(complaintsIn(c), log, source.tell)
 	many := newLayoutLog(c, kernel.variant, log)
-	report.flows.join(work, log)
-	work.add(func(ctx context.Context) error {
-		detect := newDetectorLog(c.DetectLocalMode, families, log)
+	return func(ctx context.Context) error {
 		return source.follow(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
 			detect(s.Node)
 			report.health.SetEligible(!s.Node.Leaving)
 			complain(s)
 			many(s)
-			ramp.Publish(s)
+			publish(s)
 		})
-	})
-	a.Run(work.ctx)
-	return work.end()
+	}
 }
 
 // prepareKernel has the kernel do what the mode needs, and makes the backends that write
@@ -89,6 +101,7 @@ func prepareKernel(ctx context.Context, c config.Config, report *reports, log *s
 	})
 }
 
+// pace says how often the agent writes and looks, and whom it tells.
 func pace(c config.Config, report *reports, log *slog.Logger) agent.Options {
 	o := agent.Options{MinSyncPeriod: c.MinSyncPeriod, FullPeriod: fullPeriod, RetryMin: retryMin, RetryMax: c.SyncPeriod,
 		Log: log, Queued: report.queued, Synced: report.synced}

@@ -40,6 +40,7 @@ type fieldWalk struct {
 // maxDepth is deeper than any field; YAML aliases may form a circle.
 const maxDepth = 20
 
+// node goes down a document and the type that it is for side by side.
 func (w *fieldWalk) node(n *yaml.Node, t reflect.Type, path string) {
 	if w.depth++; w.depth > maxDepth {
 		return
@@ -100,6 +101,7 @@ func wanted(t reflect.Type) string {
 	return fmt.Sprintf("a whole number of %d bits", t.Bits())
 }
 
+// mapping goes through the fields of a group, with the type of each.
 func (w *fieldWalk) mapping(n *yaml.Node, t reflect.Type, path string) {
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -46,6 +46,8 @@ func read(path string, strict bool) (file, error) {
 	return f, nil
 }
 
+// parse reads the documents of a file. One of each kind counts; other kinds, such as
+// kubeadm's, are passed over.
 func parse(data []byte) (file, error) {
 	f := file{data: data}
 	haveOptions := false

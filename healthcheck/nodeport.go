@@ -95,6 +95,9 @@ func (n *NodePorts) close(name service.Name) {
 	}
 }
 
+// update has the node answer for a Service on its health-check node port. A server whose
+// port or addresses stay the same only learns how many endpoints are here; else it is
+// closed and another one is opened.
 func (n *NodePorts) update(ctx context.Context, node service.Node, svc *service.Service) error {
 	port := svc.HealthCheckNodePort
 	if _, ours := svc.ClusterIP(n.family); !ours {
@@ -125,6 +128,7 @@ func (n *NodePorts) update(ctx context.Context, node service.Node, svc *service.
 	return nil
 }
 
+// listen answers on all of the addresses, or on none of them when one cannot be had.
 func (s *nodePortServer) listen(ctx context.Context, f service.Family) error {
 	network, any := "tcp4", netip.IPv4Unspecified()
 	if f == service.IPv6 {

@@ -110,6 +110,8 @@ func (h *Host) Open(ctx context.Context, call Call) (*Conn, error) {
 	return h.open(ctx, call)
 }
 
+// open connects from inside the host, from an address and a port of its own where the
+// call names them.
 func (h *Host) open(ctx context.Context, call Call) (*Conn, error) {
 	if call.Proto == "sctp" {
 		var conn net.Conn

@@ -48,6 +48,8 @@ func New(t Topology) (*Lab, error) {
 	return l, nil
 }
 
+// build makes everything in the order in which it is needed: the switch, whoever plugs
+// into it, the routes, and at last the pods.
 func (l *Lab) build(t Topology) error {
 	var err error
 	if l.dir, l.held, err = newDir(); err != nil {
@@ -104,6 +106,7 @@ func (l *Lab) join(h *Host) error {
 	return nil
 }
 
+// addNode makes a node with its pod bridge, cni0, and the default routes to the gateway.
 func (l *Lab) addNode(spec NodeSpec) error {
 	host, err := l.newHost(spec.Name, spec.Addrs, router...)
 	if err != nil {

@@ -122,6 +122,8 @@ func (o *dropCounts) since(list []service.Dropped) (seen map[dropPlace]dropSeen,
 	return seen, more
 }
 
+// add gives the packets that came since the last look to the Services that have the
+// addresses now, and forgets Services that are gone.
 func (o *dropCounts) add(s *service.Snapshot, seen map[dropPlace]dropSeen, more map[dropPlace]uint64) {
 	if o.totals == nil {
 		o.totals = map[dropSeries]uint64{}

@@ -49,6 +49,7 @@ func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 	return m
 }
 
+// note counts one attempt to write.
 func (m ownMetrics) note(r agent.Result) {
 	family := r.Family.String()
 	full := "false"

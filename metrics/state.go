@@ -64,6 +64,8 @@ func (s *state) Collect(out chan<- prometheus.Metric) {
 	send(endpointsPending, prometheus.GaugeValue, pending.Endpoints)
 }
 
+// family sends what depends on Services. It is counted from what changed since it was
+// asked for last, so that a scrape costs what changed.
 func (s *state) family(out chan<- prometheus.Metric, f service.Family) {
 	snapshot := s.agent.Written(f)
 	if snapshot == nil {

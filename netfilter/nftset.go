@@ -122,6 +122,9 @@ func (s *NFTSet) Find(key string) *Element {
 	return nil
 }
 
+// findRange looks among elements that are ranges; -1 when none fits. Ranges of one value
+// are sorted and do not overlap, so one search finds it; of concatenations those are
+// tried that share the parts that are single values.
 func (s *NFTSet) findRange(key string) int32 {
 	if len(s.ranges) == 0 {
 		return -1

@@ -47,6 +47,10 @@ func (in *Interfaced) HasFamily(f Family) bool {
 	})
 }
 
+// sourceAddr is the address of an interface that the kernel writes into packets to
+// towards: for IPv4 the first whose network holds it, or else the first
+// (inet_select_addr); for IPv6 the one that shares most leading bits (rule 8 of RFC
+// 6724).
 func (in *Interfaced) sourceAddr(towards netip.Addr) (netip.Addr, bool) {
 	var best netip.Addr
 	bestLen := -1

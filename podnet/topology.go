@@ -129,6 +129,8 @@ func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Famil
 	return t, problems, nil
 }
 
+// peer reads from a Node how its pods are reached, or says why they cannot be and what to
+// do about it.
 func (t Topology) peer(a Annotations, n Node) (Peer, error) {
 	c, f := t.Config, t.Family
 	if kind := BackendType(n.Annotations[a.backendType()]); kind != c.Backend.Type {

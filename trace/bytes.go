@@ -123,6 +123,9 @@ func (r *run) u32(m netfilter.U32) value {
 	return out
 }
 
+// u32Test runs one test of the u32 match: steps that load four bytes, mask, shift, or
+// move the base ('@'), then the ranges that the result may lie in. A load behind the end
+// of the packet does not match.
 func u32Test(im image, t netfilter.U32Test) truth {
 	var v partial
 	base := uint32(0)
@@ -277,6 +280,8 @@ func (vm *bpf) load(in netfilter.BPFInstruction) (partial, bool) {
 	return partial{}, true // the length and the like: not known
 }
 
+// alu is an arithmetic instruction of classic BPF (linux/bpf_common.h), on values of
+// which only some bits may be known. A division by zero is not known.
 func alu(op uint16, a, b partial) partial {
 	if !b.sure() {
 		return partial{}

@@ -146,6 +146,8 @@ func (r *run) setMatch(m netfilter.SetMatch) value {
 	return r.inSet(s, m.Dims, 0)
 }
 
+// inSet asks a set for the packet, dimension by dimension. One dimension may be unknown:
+// if no member fits the others, the answer is no all the same.
 func (r *run) inSet(s *netfilter.Set, sides []netfilter.Side, depth int) value {
 	if s.Type == "list:set" {
 		for _, member := range s.Members {

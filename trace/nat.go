@@ -184,6 +184,7 @@ func (r *run) pickAddr(rng netfilter.AddrRange) netip.Addr {
 	return all[r.o.among(weights)]
 }
 
+// translateDst carries out DNAT, NETMAP and REDIRECT.
 func (r *run) translateDst(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
 	p := &r.pkt
 	addr, port := p.dst, p.dport
@@ -260,6 +261,7 @@ func mapPrefix(a netip.Addr, p netip.Prefix) netip.Addr {
 	return out
 }
 
+// translateSrc carries out SNAT, NETMAP and MASQUERADE.
 func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
 	p := &r.pkt
 	addr, port := p.src, p.sport

@@ -72,6 +72,8 @@ func (w *world) fateOf(c *call) fate {
 	return f
 }
 
+// endOf is where one outcome of a trace leaves the caller: a packet that reached an
+// endpoint is answered only if the answer finds its way back.
 func (w *world) endOf(c *call, o *trace.Outcome) end {
 	e := end{share: o.Share}
 	switch o.Verdict {

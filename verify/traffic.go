@@ -66,6 +66,10 @@ func (w *world) checkService(s *service.Service, t *trouble) {
 	}
 }
 
+// checkTarget lets every kind of client call one address and port, and holds what becomes
+// of it against the Route. All of it is traced tersely; only what is wrong is traced
+// again with every step, for the Finding. In ipvs mode kube-proxy itself does otherwise
+// than Services ask in some cases, which are no fault of this host.
 func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to target, t *trouble) {
 	row := Row{Service: pf.Name.String(), Kind: to.fe.Kind.String(), Frontend: to.to.String() + "/" + string(to.fe.Protocol)}
 	proto, _ := netfilter.ProtoByName(string(to.fe.Protocol))

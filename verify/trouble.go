@@ -160,6 +160,9 @@ func (w *world) cause(f *Finding, c *call, d difference) bool {
 	return true
 }
 
+// merge adds what another worker found. Of two Findings with one cause that of the
+// earlier packet stays, with the greater severity, so that the report does not depend on
+// who was faster.
 func (t *trouble) merge(o *trouble) {
 	t.ports += o.ports
 	t.flows += o.flows

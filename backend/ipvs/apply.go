@@ -93,6 +93,8 @@ func (u *update) sortAddresses(c dataplane.Change) error {
 	return nil
 }
 
+// sortServers takes up the changes of virtual servers. A body that is wanted and cannot
+// be read is a Refusal; one that was read from the kernel cannot be wrong.
 func (u *update) sortServers(c dataplane.Change) error {
 	add := func(k dataplane.Key, old, now string) error {
 		change := serverChange{key: k}

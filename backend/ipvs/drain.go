@@ -80,6 +80,8 @@ func (b *Backend) drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// drainServer removes the real servers of a virtual one whose time is over, and the
+// virtual server itself when it is retired and the last of them is gone.
 func (b *Backend) drainServer(id ipvs.ID) error {
 	k := b.options.Kernel.Servers
 	list, err := k.Reals(id)

@@ -57,6 +57,8 @@ func (o *observation) object(container, name, body string) error {
 	return nil
 }
 
+// sets yields the declarations of our sets, and then what is in them. On the way it
+// learns which ports NodePorts have.
 func (o *observation) sets() error {
 	o.ports = map[ipvs.Protocol]map[uint16]bool{ipvs.TCP: {}, ipvs.UDP: {}}
 	kernel := o.b.options.Kernel.Sets
@@ -139,6 +141,9 @@ func (o *observation) target(id ipvs.ID) *target {
 	return t
 }
 
+// device yields the dummy device and its addresses. An address belongs to two places, the
+// device and the set KUBE-IPVS-IPS; one that only one of them has reads as a body that
+// nothing asks for, so that the difference is written.
 func (o *observation) device() error {
 	addrs, exists, err := o.b.options.Kernel.Device.Addresses(o.b.ipv6())
 	if err != nil {

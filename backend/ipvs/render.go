@@ -41,6 +41,11 @@ type rendering struct {
 	hidden  map[uint16]bool // ports of the cluster IP that only rules lead to
 }
 
+// port adds what one Service port needs: for each address a virtual server, its
+// membership in the sets that the rules match with, and the address on the device.
+// Endpoints on this node are in KUBE-LOOP-BACK, so that a pod that reaches itself is
+// masqueraded. An address that an interface of this node has already is not put on the
+// device.
 func (r *rendering) port(pf service.PortFrontends) {
 	protocol := protocols[string(pf.Port.Protocol)]
 	for i := range pf.Frontends {

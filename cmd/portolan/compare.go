@@ -134,6 +134,8 @@ func planTexts(mode config.Mode, p familyPlan) (out []detect.Text) {
 	return out
 }
 
+// runCompare is "verify --compare": which clients are answered otherwise by one set of
+// rules than by another.
 func runCompare(cmd *cobra.Command, f verifyFlags, args []string) error {
 	if len(f.host.rules) > 0 {
 		return errors.New("verify: --compare A B names the rules of both sides; leave out --rules")

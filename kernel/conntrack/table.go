@@ -160,6 +160,9 @@ func (t *Table) Delete(flows []Flow) (removed int, err error) {
 	return removed, err
 }
 
+// deleteBatch sends one datagram with a request for each flow, and reads answers until
+// that of the last. Only the last is asked to be acknowledged; the kernel answers the
+// others when they fail, as it does where a flow has ended by itself, which is no error.
 func (t *Table) deleteBatch(flows []Flow) (removed int, err error) {
 	first := t.seq + 1
 	w := writer{}

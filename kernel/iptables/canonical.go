@@ -139,6 +139,8 @@ func (r *fields) takeOperand(word, arg string, not bool) bool {
 	return false
 }
 
+// takeValue takes an option with one value; false when the rule is none of ours, because
+// of the option or of the value.
 func (r *fields) takeValue(word, arg string) bool {
 	switch word {
 	case "-m":
@@ -311,6 +313,8 @@ func (r *fields) write(s *sentence) {
 
 func (r *fields) newOnly() bool { return r.ctstate == operand{value: "NEW"} }
 
+// writeStart writes the matches that stand before the protocol in the canonical form, in
+// its order.
 func (r *fields) writeStart(s *sentence) {
 	if r.newOnly() {
 		s.add("-m", "conntrack", "--ctstate", "NEW")

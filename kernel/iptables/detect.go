@@ -103,6 +103,10 @@ func anyVersion(ctx context.Context, programs []string) (v Version, err error) {
 	return Version{}, errors.Join(errs...)
 }
 
+// choose says which variant to use, so that all who write rules on this host use one.
+// What is installed decides first; then what holds anything, which kubelet uses, where
+// Service rules are, and which holds more rules; at last what the program named iptables
+// is.
 func choose(legacy, nft holding, installed Variant) Host {
 	var h Host
 	switch {
@@ -184,6 +188,8 @@ func (h *holding) list(ctx context.Context) error {
 	return nil
 }
 
+// listFamily counts the rules of one family and looks for the chains that tell kubelet
+// and a Service proxy.
 func (h *holding) listFamily(ctx context.Context, t *Tool) error {
 	h.ready[t.Family] = false // until it is listed
 	tables := t.Filled(hintTables...)

@@ -51,6 +51,9 @@ type eye struct {
 	loaded [len(watchedTables)]bool
 }
 
+// openEye opens what is needed to look at one variant: a socket of nf_tables for NFT, and
+// for Legacy the list of tables in /proc and a raw socket, which its getsockopt calls go
+// through. The namespace is that of the calling thread.
 func openEye(f Family, v Variant) (*eye, error) {
 	e := &eye{family: f, variant: v}
 	var err error

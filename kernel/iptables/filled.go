@@ -26,6 +26,7 @@ func (t *Tool) filled(tables []string) (filled []string, err error) {
 	return t.holdsLegacy(tables)
 }
 
+// holdsLegacy asks only for tables that are loaded: asking for another one would load it.
 func (t *Tool) holdsLegacy(tables []string) (filled []string, err error) {
 	var loaded []string
 	for _, table := range tables {

@@ -58,6 +58,8 @@ type leftovers struct {
 	foreign map[string]string // by chain the first rule of another program that leads there
 }
 
+// leftovers reads one table: the chains to remove, the rules of built-in and shared
+// chains that lead to them, and rules of others that do.
 func (t *Tool) leftovers(ctx context.Context, table string, r Removal) (*leftovers, error) {
 	l := &leftovers{table: table, chains: map[string]bool{}, foreign: map[string]string{}}
 	is := func(which func(string) bool, chain string) bool { return which != nil && which(table+"/"+chain) }

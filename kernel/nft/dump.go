@@ -33,6 +33,8 @@ func (c *Conn) dumpUnlike(op uint16, f Family, request func(*netlink.Writer), be
 	}
 }
 
+// dumpOnce asks for a dump and reads it to its end. torn tells that something changed
+// meanwhile, so that objects may be missing or there twice.
 func (c *Conn) dumpOnce(op uint16, f Family, request func(*netlink.Writer), each func([]byte)) (torn bool, err error) {
 	if err := c.ask(op, unix.NLM_F_DUMP, f, request); err != nil {
 		return false, err

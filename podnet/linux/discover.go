@@ -84,6 +84,9 @@ func candidates() ([]candidate, error) {
 	return out, nil
 }
 
+// pick chooses as flannel does: by the names, then the patterns, that flags give; by the
+// route to an address that a flag gives; else the interface with the address that the
+// Node had before, or that kubelet told of, or that the default route leads through.
 func (o Choice) pick(all []candidate, names podnet.Annotations, own podnet.Node, families []podnet.Family) (candidate, error) {
 	holding := func(addr netip.Addr) (candidate, bool) {
 		i := slices.IndexFunc(all, func(c candidate) bool { return slices.Contains(c.addrs, addr) })

@@ -82,6 +82,8 @@ func (n *Network) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	}
 }
 
+// observe reads what is ours, by container: vxlan devices with what hangs on them, and
+// routes. It remembers which devices there are, for Changes.
 func (n *Network) observe() (map[string][]dataplane.Object, error) {
 	links, err := n.handle.LinkList()
 	if err != nil {
@@ -141,6 +143,8 @@ func linkOf(v *netlink.Vxlan, names map[int]string) podnet.Link {
 	return l
 }
 
+// observeDevice reads addresses, neighbours and forwarding entries of a vxlan device.
+// Only permanent ones were written by somebody; the kernel learns others itself.
 func (n *Network) observeDevice(v *netlink.Vxlan, add func(string, dataplane.Object)) error {
 	addrs, err := n.handle.AddrList(v, n.unixFamily())
 	if err != nil {

@@ -138,6 +138,8 @@ func (r *recorder) complain(err error, n Note) {
 	r.log.Warn("an Event could not be written", "reason", n.Reason, "error", err)
 }
 
+// write makes an Event of a Note, or counts the one up that is there: soon when its text
+// is another one, else at most once in eventPause.
 func (r *recorder) write(ctx context.Context, n Note) error {
 	key := n
 	key.Message = ""
@@ -165,6 +167,7 @@ func (r *recorder) write(ctx context.Context, n Note) error {
 	return err
 }
 
+// create writes a new Event, about a Service or else about the own Node.
 func (r *recorder) create(ctx context.Context, key, n Note, now time.Time) error {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node, UID: types.UID(r.node)} // as kubelet's
 	namespace := metav1.NamespaceDefault

@@ -49,6 +49,7 @@ func ValidateService(svc *v1.Service) field.ErrorList {
 	return append(errs, validatePorts(spec.Child("ports"), svc.Spec.Ports)...)
 }
 
+// validateEnums checks the fields that take one of a few words.
 func validateEnums(spec *field.Path, svc *v1.Service) (errs field.ErrorList) {
 	switch svc.Spec.Type {
 	case "", v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer, v1.ServiceTypeExternalName:

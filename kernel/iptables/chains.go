@@ -39,10 +39,7 @@ func (t *Tool) hasNFT(table, chain string) (bool, error) {
 		return false, fmt.Errorf("iptables: %w", err)
 	}
 	defer conn.Close()
-	family := nft.IPv4
-	if t.Family == IPv6 {
-		family = nft.IPv6
-	}
+	family := t.nftFamily()
 	tables, err := conn.Tables(family)
 	if errors.Is(err, unix.EINVAL) { // a kernel without nf_tables
 		return false, nil

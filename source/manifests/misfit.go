@@ -15,7 +15,7 @@ func misfit(err error, text []byte, into any) error {
 	if !errors.As(json.Unmarshal(text, into), &wrong) {
 		return err
 	}
-	is := map[string]string{"object": "a group of fields", "array": "a list", "string": "text", "bool": "true or false"}[wrong.Value]
+	is := map[string]string{"object": "a group of fields", "array": "a list", "string": "text", "bool": "true or false", "number": "a number"}[wrong.Value]
 	if is == "" {
 		is = "the " + wrong.Value // and how much, as it does not fit
 	}

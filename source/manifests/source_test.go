@@ -106,7 +106,7 @@ func TestBadInputKeepsWhatWasKnown(t *testing.T) {
 	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: ")
 
 	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n42\n")
-	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: not a Kubernetes object: is the number, must be a group of fields")
+	s.expect("one=10.96.0.12 two=10.96.0.2", "a.yaml: document 2: not a Kubernetes object: is a number, must be a group of fields")
 
 	// A type that is wrong.
 	s.write("a.yaml", svcYAML("one", "10.96.0.12")+"---\n"+strings.Replace(svcYAML("two", "10.96.0.2"), "port: 80", "port: many", 1))

@@ -11,6 +11,15 @@ import (
 // a write that took long: two who undo each other's work must not do only that.
 const repairPeriod = 200 * time.Millisecond
 
+// repairPause is how long there is no repair after a write: no longer than between two
+// writes anyway, but for a repair that somebody undoes.
+func repairPause(minSync time.Duration, r Result) time.Duration {
+	if r.Report.Damage.Containers > 0 {
+		minSync = max(minSync, repairPeriod)
+	}
+	return min(minSync, max(repairPeriod, 4*r.Duration))
+}
+
 // refusedPause is after what time Services that the kernel refused are tried again for
 // the first time: others may have removed what they lean on.
 const refusedPause = time.Second
@@ -71,7 +80,7 @@ func (s *schedule) pause() time.Duration {
 // Only a failed write asks for a full look at once; Services that the kernel refused
 // are tried again with one, soon and then ever more rarely.
 func (s *schedule) wrote(now time.Time, r Result, look time.Duration) {
-	s.mayRepair = now.Add(min(s.options.MinSyncPeriod, max(repairPeriod, 4*r.Duration)))
+	s.mayRepair = now.Add(repairPause(s.options.MinSyncPeriod, r))
 	s.owed = r.Err != nil
 	if s.owed {
 		s.failures++

@@ -39,7 +39,7 @@ Exit codes: 0 it is up, 2 it could not be built.`,
 			if foreground {
 				return f.hold(cmd.Context(), cmd.OutOrStdout())
 			}
-			return startHolder(cmd.Context(), cmd.OutOrStdout())
+			return startHolder(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.add(cmd.Flags())
@@ -94,7 +94,7 @@ const holderWithin = time.Minute
 
 // startHolder runs this program again as the one that holds the lab, apart from
 // this terminal, and waits until it is up.
-func startHolder(ctx context.Context, out io.Writer) error {
+func startHolder(ctx context.Context, out, complaints io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("lab up: find this program: %w", err)
@@ -121,8 +121,11 @@ func startHolder(ctx context.Context, out io.Writer) error {
 			return copyFile(out, said.Name())
 		}
 		select {
-		case err := <-ended:
-			return errors.Join(copyFile(out, said.Name()), fmt.Errorf("lab up: %w", errors.Join(err, errors.New("the lab ended"))))
+		case <-ended: // it has said why
+			if err := copyFile(complaints, said.Name()); err != nil {
+				return fmt.Errorf("lab up: the lab ended: %w", err)
+			}
+			return exitError{code: exitCannotTell}
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), cmd.Process.Signal(syscall.SIGTERM))
 		case <-deadline:

@@ -60,26 +60,6 @@ func kindOf(i int) kind {
 	return plain
 }
 
-// endpointsOf deals out the endpoint counts of the mix: of 1,000 Services 50 have
-// none, 400 have 1, 300 have 3, 200 have 10, 49 have 100 and 1 has 1,000; 9.2 on
-// average. The factor has nothing in common with 1,000, so that every kind meets
-// every count.
-func endpointsOf(i int) int {
-	switch n := i * 7 % 1000; {
-	case n < 50:
-		return 0
-	case n < 450:
-		return 1
-	case n < 750:
-		return 3
-	case n < 950:
-		return 10
-	case n < 999:
-		return 100
-	}
-	return 1000
-}
-
 // item is one Service with its EndpointSlices.
 type item struct {
 	service v1.Service
@@ -94,7 +74,7 @@ func workload(w figures.Workload) []item {
 	for i := range items {
 		k, count := plain, w.Endpoints
 		if w.Mix() {
-			k, count = kindOf(i), endpointsOf(i)
+			k, count = kindOf(i), figures.MixEndpoints(i)
 		}
 		it := &items[i]
 		it.service = newService(i, k)

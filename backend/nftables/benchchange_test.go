@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"portolan/bench/figures"
 	"portolan/dataplane"
 	"portolan/internal/netnstest"
 	"portolan/service"
@@ -108,7 +109,7 @@ func moved(s *service.Service) *service.Service {
 // endpoints each, or the mix.
 func BenchmarkChange(b *testing.B) {
 	plain := func(i int) *service.Service { return benchService(i, 10) }
-	mixed := func(i int) *service.Service { return benchMixed(i, benchCount(i)) }
+	mixed := func(i int) *service.Service { return benchMixed(i, figures.MixEndpoints(i)) }
 	for _, w := range []struct {
 		name string
 		make func(int) *service.Service

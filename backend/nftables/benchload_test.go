@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"portolan/bench/figures"
 	"portolan/dataplane"
 	"portolan/internal/netnstest"
 	"portolan/service"
@@ -35,29 +36,12 @@ func benchWorkloads() (out []benchWorkload) {
 		}
 		out = append(out, benchWorkload{"mix/" + name, size.services, func(i int) *service.Service {
 			if size.dealt {
-				return benchMixed(i, benchCount(i))
+				return benchMixed(i, figures.MixEndpoints(i))
 			}
 			return benchMixed(i, size.endpoints)
 		}})
 	}
 	return out
-}
-
-// benchCount deals out 0, 1, 3, 10, 100 and 1,000 endpoints.
-func benchCount(i int) int {
-	switch n := i * 7 % 1000; {
-	case n < 50:
-		return 0
-	case n < 450:
-		return 1
-	case n < 750:
-		return 3
-	case n < 950:
-		return 10
-	case n < 999:
-		return 100
-	}
-	return 1000
 }
 
 // benchMixed deals out kinds: of 20 Services 4 are NodePort, 2 LoadBalancer with

@@ -58,8 +58,22 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 	if err := r.b.Apply(ctx, structure); err != nil {
 		return err
 	}
-	r.now, r.later = nil, nil
 	memory := reader{b: r.b}
+	if err := r.takeNow(u, &memory); err != nil {
+		return err
+	}
+	if err := r.takeLater(u, &memory); err != nil {
+		return err
+	}
+	for _, list := range [][]rawElement{r.now, r.later} {
+		slices.SortStableFunc(list, func(a, b rawElement) int { return strings.Compare(a.set, b.set) })
+	}
+	return nil
+}
+
+// takeNow lists the elements of an update that it writes at once.
+func (r *rawKernel) takeNow(u update, memory *reader) error {
+	r.now = nil
 	for _, list := range slices.Concat(u.steps[stageProtect][:], u.steps[stageServe][:], u.steps[stageLast][:]) {
 		for _, s := range list {
 			old, _ := memory.elementsOf(s.set, s.shape, s.key.Name, s.old)
@@ -79,6 +93,12 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 			r.now = appendRaw(appendRaw(r.now, s.set, true, gone), s.set, false, come)
 		}
 	}
+	return nil
+}
+
+// takeLater lists those that it leaves for later.
+func (r *rawKernel) takeLater(u update, memory *reader) error {
+	r.later = nil
 	for id, data := range u.late.atoms {
 		s, _ := shapeOf(id.set)
 		gone, err := memory.elementsOf(id.set, s, id.name, data)
@@ -93,9 +113,6 @@ func (r *rawKernel) Apply(ctx context.Context, p dataplane.Plan) error {
 			return err
 		}
 		r.later = appendRaw(r.later, clusterIPs, false, come)
-	}
-	for _, list := range [][]rawElement{r.now, r.later} {
-		slices.SortStableFunc(list, func(a, b rawElement) int { return strings.Compare(a.set, b.set) })
 	}
 	return nil
 }

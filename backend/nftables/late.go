@@ -74,7 +74,9 @@ func (r *removals) set(name string) bool   { return r.young.sets[name] || r.old.
 func (r *removals) chain(name string) bool { return r.young.chains[name] || r.old.chains[name] }
 func (r *removals) close(addr string) bool { return r.young.closed[addr] || r.old.closed[addr] }
 
-// keepAtom, keepSet, keepChain, keepOpen and keepClients have what is wanted again, or gone, wait no more.
+// keepAtom, keepSet, keepChain, keepOpen and keepClients have what is wanted again, or is
+// gone already, wait no more.
+
 func (r *removals) keepAtom(id atomID) {
 	for _, w := range r.both() {
 		delete(w.atoms, id)

@@ -10,18 +10,19 @@ import (
 // there so far: an address is served before it stops being refused and refused
 // before it stops being served, and protected before and after both.
 const (
-	stepSlots     = iota // nothing leads to new ones
-	stepLists            // what others look into
-	stepProtect          // source ranges, affinity
-	stepRefuse           // no endpoints
-	stepServe            // dispatch: comes and changes
-	stepUnserve          // dispatch: goes
-	stepUnrefuse         //
-	stepUnprotect        //
-	stepUnlist           //
+	stepSlots    = iota // nothing leads to new ones
+	stepLists           // what others look into
+	stepProtect         // source ranges, affinity
+	stepRefuse          // no endpoints
+	stepServe           // dispatch: comes and changes
+	stepUnserve         // dispatch: goes
+	stepUnrefuse        // and so on, backwards
+	stepUnprotect
+	stepUnlist
 	steps
 )
 
+// stepOf is the step at which an element of a set comes, or changes (stays), or goes.
 func stepOf(set string, s *shape, stays bool) int {
 	at, last := stepLists, stepUnlist
 	switch {
@@ -65,6 +66,8 @@ func (u *update) closesNow(p dataplane.Plan) bool {
 	})
 }
 
+// sortElements takes up the changes of one container: object by object, each is cut into
+// atoms, which make steps, which are placed together.
 func (u *update) sortElements(c dataplane.Change) {
 	likely := []int{stepLists}
 	if c.Container == frontends {
@@ -152,41 +155,75 @@ func (u *update) step(set string, s step) {
 	u.object = append(u.object, s)
 }
 
+// effect is what the steps of one object mean for the packets to it, where it is a
+// frontend. All is false where it is something else.
+type effect struct {
+	serves   bool // it is served from now on, as before or in another way
+	begins   bool // and it was not before
+	unserves bool // it was served, and is no more
+	guards   bool // it gets source ranges
+	unguards bool // it loses them
+	refuses  bool // who is not served is refused from now on
+	alters   bool // and was before, with another answer
+}
+
+func effectOf(object []step) (e effect) {
+	for _, s := range object {
+		switch {
+		case isDispatch(s.set):
+			e.serves, e.begins, e.unserves = s.come, !s.goes, !s.come
+		case s.set == limited:
+			e.guards, e.unguards = !s.goes, !s.come
+		case isRefusal(s.set):
+			e.refuses, e.alters = s.come, s.come && s.goes
+		}
+	}
+	return e
+}
+
+// outlives tells whether what a step removes is left for later: packets that the rules
+// of before led on may still look there, for their endpoint, their source range, or the
+// answer of a frontend that was refused and is served now.
+func (e effect) outlives(s step) bool {
+	switch {
+	case s.come:
+		return false
+	case s.shape.isSlots(), s.set == hairpin, leadsByNumber(s.set):
+		return true
+	case s.set == sources:
+		return e.unguards
+	}
+	return isRefusal(s.set) && e.serves
+}
+
 // place puts the steps of one object into their stages.
 func (u *update) place() {
 	defer func() { u.object = u.object[:0] }()
 	if len(u.object) == 0 || u.waits(u.object[0]) {
 		return
 	}
-	var serves, begins, unserves, guards, unguards, refuses, turns bool
-	for _, s := range u.object {
-		switch {
-		case isDispatch(s.set):
-			serves, begins, unserves = s.come, !s.goes, !s.come
-			u.begins = u.begins || begins
-		case s.set == limited:
-			guards, unguards = !s.goes, !s.come
-		case isRefusal(s.set):
-			refuses, turns = s.come, s.come && s.goes
-		}
-	}
-	if unserves && !refuses {
+	e := effectOf(u.object)
+	u.begins = u.begins || e.begins
+	if e.unserves && !e.refuses {
 		u.unrefuse(u.object[0].key)
 	}
+	// Most is done in the last stage. What is served goes ahead where its answer as a
+	// refused one changes too, and where other ports of its address are refused from the
+	// last stage on; lists go with whatever is ahead and may look into them.
 	serve := stageLast
-	if serves && turns || begins && u.closes || u.isList() && !isEmpty(&u.steps[stageServe]) {
+	if e.serves && e.alters || e.begins && u.closes || u.isList() && !isEmpty(&u.steps[stageServe]) {
 		serve = stageServe
 	}
 	for _, s := range u.object {
 		stage := serve
 		switch {
-		case !s.come && (s.shape.isSlots() || s.set == hairpin || leadsByNumber(s.set) || s.set == sources && unguards || isRefusal(s.set) && serves):
+		case e.outlives(s):
 			u.late.atoms[atomID{s.set, s.key.Name}] = s.old
 			continue
-		case isRefusal(s.set) && serves:
+		case isRefusal(s.set) && e.serves:
 			stage = stageLast
-		case (s.set == limited || s.set == sources) && guards && serves:
-			stage--
+		case (s.set == limited || s.set == sources) && e.guards && e.serves:
+			stage-- // guarded before it is served
 		}
 		at := stepOf(s.set, s.shape, s.come)
 		u.steps[stage][at] = append(u.steps[stage][at], s)

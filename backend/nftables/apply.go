@@ -61,6 +61,7 @@ type update struct {
 	begins bool   // some frontend is served that was not
 	object []step // of the one that is being sorted
 	named  map[string]*target
+	moved  bool // see moveRanges
 	staged bool // there is something of a stage in the batch, or was
 	late   waiting
 }
@@ -189,6 +190,9 @@ func (u *update) writeStage(list *[steps][]step) error {
 		nft.WaitForPackets()
 	}
 	u.staged = u.staged || !isEmpty(list)
+	if err := u.moveRanges(list); err != nil {
+		return err
+	}
 	for at := range list {
 		for _, s := range list[at] {
 			if u.batch.Len() >= u.limit {
@@ -274,23 +278,35 @@ func (u *update) writeElements(s step) error {
 			return nil
 		}
 	}
-	var old, now []nft.Element
-	var err error
-	if s.come {
-		if now, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
-			return &dataplane.Refusal{Key: *s.key, Err: err}
-		}
+	old, now, err := u.elements(s)
+	if err != nil {
+		return err
 	}
 	gone, come := old, now
 	if s.goes {
-		old, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.old)
-		if err != nil && (len(old) == 0 || old[0].Key == nil) {
-			return err
-		}
 		gone, come = difference(old, now)
+	}
+	if s.set == sources && u.moved {
+		gone = nil
 	}
 	u.exchange(s, gone, come)
 	return nil
+}
+
+// elements are those that were and that are to be.
+func (u *update) elements(s step) (old, now []nft.Element, err error) {
+	if s.come {
+		if now, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.new); err != nil {
+			return nil, nil, &dataplane.Refusal{Key: *s.key, Err: err}
+		}
+	}
+	if s.goes {
+		old, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.old)
+		if err != nil && (len(old) == 0 || old[0].Key == nil) {
+			return nil, nil, err
+		}
+	}
+	return old, now, nil
 }
 
 func (u *update) exchange(s step, gone, come []nft.Element) {

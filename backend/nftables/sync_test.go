@@ -311,7 +311,7 @@ func draw(f family, r *rapid.T, i int) *service.Service {
 	if rapid.Bool().Draw(r, "lb") {
 		s.LoadBalancerIPs = []netip.Addr{at(f.External, rapid.IntRange(1, 3).Draw(r, "lbIP"))}
 		if rapid.Bool().Draw(r, "ranges") {
-			s.SourceRanges = []netip.Prefix{netip.MustParsePrefix(f.Clients)}
+			s.SourceRanges = someRanges(f, 0, rapid.SampledFrom([]int{1, 2, fewRanges + 1}).Draw(r, "how many"))
 		}
 	}
 	if rapid.Bool().Draw(r, "nodeport") {

@@ -111,6 +111,7 @@ func (u *update) sort(p dataplane.Plan) error {
 	return nil
 }
 
+// sortSets takes up the declarations that come and go.
 func (u *update) sortSets(c dataplane.Change) error {
 	if len(c.Replaced) > 0 {
 		// A set cannot change its shape while rules look into it. The next
@@ -131,6 +132,9 @@ func (u *update) sortSets(c dataplane.Change) error {
 	return nil
 }
 
+// write has the kernel take what was sorted: sets and chains first, then the elements,
+// stage after stage, in batches that the kernel works on while the next is filled. A
+// table that is replaced as a whole is one batch.
 func (u *update) write() error {
 	if u.b.rebuild {
 		u.batch.DeleteTable(u.tag(dataplane.Key{}))
@@ -270,6 +274,8 @@ func (u *update) writeChains() error {
 	return nil
 }
 
+// writeElements adds the elements of one step to the batch: of an atom that changed those
+// that differ.
 func (u *update) writeElements(s step) error {
 	u.b.reader.reset()
 	if s.goes && s.come && s.shape.isSlots() {
@@ -309,6 +315,7 @@ func (u *update) elements(s step) (old, now []nft.Element, err error) {
 	return old, now, nil
 }
 
+// exchange removes elements before it adds others, since those may have the same keys.
 func (u *update) exchange(s step, gone, come []nft.Element) {
 	tag := u.tagOf(s.key)
 	for _, e := range gone {

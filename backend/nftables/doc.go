@@ -26,4 +26,12 @@
 //	map/balancers        keyed by chain; see numbers.go
 //	map/affinity-learn   keyed by chain; see affinity.go
 //	set/affinity-scopes  keyed by scope
+//
+// Where to begin: render.go writes down what a Service asks for, with balance.go for its
+// endpoints and affinity.go for its clients, and base.go what no Service asks for. The
+// objects are texts: sets.go knows the sets by their names, entry.go the bodies of
+// frontends. On the way to the kernel rule.go and element.go turn the texts into rules
+// and elements and back. observe.go reads the table. apply.go writes a plan: stages.go
+// says in which order, late.go what is removed later, and clients.go which clients move
+// on. dropped.go counts, and plantext.go prints a plan as nft would read it.
 package nftables

@@ -31,6 +31,7 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	}
 }
 
+// observation is one look at the table.
 type observation struct {
 	b       *Backend
 	yield   func(dataplane.Object, error) bool
@@ -47,6 +48,8 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 	return !o.stopped
 }
 
+// run reads the whole table. A table of another layout is not read: it will be replaced,
+// and nothing is said to be there.
 func (o *observation) run() error {
 	b := o.b
 	b.ids = newNumbers()
@@ -72,6 +75,7 @@ func (o *observation) run() error {
 	return o.sets()
 }
 
+// chains yields every chain with its rules, but for those that only wait to be removed.
 func (o *observation) chains(chains []nft.Chain) error {
 	rules, err := o.b.options.Conn.Rules(o.b.table)
 	if err != nil {
@@ -98,6 +102,8 @@ func (o *observation) chains(chains []nft.Chain) error {
 	return nil
 }
 
+// sets yields the declarations of all sets, and what the elements of ours say, gathered
+// by what they are about.
 func (o *observation) sets() error {
 	sets, err := o.b.options.Conn.Sets(o.b.table)
 	if err != nil {

@@ -149,12 +149,15 @@ func (c Complaint) String() string {
 // shownBytes is how much of a value is shown: an annotation may be 256 KiB long.
 const shownBytes = 80
 
-// Shown is the value for people: quoted, and only the beginning of a long one.
-func (c Complaint) Shown() string {
-	if len(c.Value) <= shownBytes {
-		return strconv.Quote(c.Value)
+// Shown is the value for people, as Shown has it.
+func (c Complaint) Shown() string { return Shown(c.Value) }
+
+// Shown is a text for people: quoted, and only the beginning of a long one.
+func Shown(text string) string {
+	if len(text) <= shownBytes {
+		return strconv.Quote(text)
 	}
-	return fmt.Sprintf("%q... (%d bytes)", c.Value[:shownBytes], len(c.Value))
+	return fmt.Sprintf("%q... (%d bytes)", text[:shownBytes], len(text))
 }
 
 // PortName identifies a Port in the cluster. Its text is kube-proxy's service

@@ -115,19 +115,19 @@ func parseWeights(text string) (weights, error) {
 		part = strings.TrimSpace(part)
 		who, number, ok := strings.Cut(part, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q is not SELECTOR=WEIGHT", part)
+			return nil, fmt.Errorf("%s is not SELECTOR=WEIGHT", service.Shown(part))
 		}
 		s, err := parseSelector(strings.TrimSpace(who))
 		if err != nil {
 			return nil, err
 		}
 		if _, twice := out[s]; twice {
-			return nil, fmt.Errorf("%q has a weight twice", who)
+			return nil, fmt.Errorf("%s has a weight twice", service.Shown(who))
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 16)
 		switch {
 		case err != nil || n > uint64(service.MaxWeight):
-			return nil, fmt.Errorf("the weight of %q must be a whole number from 0 to %d", who, service.MaxWeight)
+			return nil, fmt.Errorf("the weight of %s must be a whole number from 0 to %d", service.Shown(who), service.MaxWeight)
 		case n == 0:
 			out[s] = service.Weightless
 		default:
@@ -153,7 +153,7 @@ func parseSelector(text string) (selector, error) {
 	if p, err := parsePrefix(text); err == nil {
 		return selector{network: p}, nil
 	}
-	return selector{}, fmt.Errorf("%q is neither an address, a network, node/NAME, zone/NAME nor *", text)
+	return selector{}, fmt.Errorf("%s is neither an address, a network, node/NAME, zone/NAME nor *", service.Shown(text))
 }
 
 // of finds the weight of an endpoint: that of the smallest network it is in, else of

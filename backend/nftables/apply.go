@@ -212,9 +212,18 @@ func (u *update) writeStage(list *[steps][]step) error {
 	return nil
 }
 
+// worthAnother is from how many changes on it takes less time to have another thread wait
+// for the kernel than to wait.
+const worthAnother = 1000
+
 // send has the kernel take the batch while the next is filled.
 func (u *update) send() error {
 	if err := errors.Join(u.taken(), u.ctx.Err()); err != nil {
+		return err
+	}
+	if u.batch.Len() < worthAnother {
+		err := u.answer(u.b.options.Conn.Commit(u.batch))
+		u.batch.Reset()
 		return err
 	}
 	u.batch, u.spare = u.spare, u.batch

@@ -15,7 +15,7 @@ type Conflict struct {
 // keys. A loser takes over when the winner stops asking.
 func (w *Want) Conflicts() []Conflict {
 	for _, c := range w.unchecked {
-		parts := c.collect(all)
+		parts := w.collect(c, all)
 		w.noteConflicts(c, contestOf(parts).lost(parts))
 	}
 	var out []Conflict
@@ -87,14 +87,14 @@ func all(_ string, now part) part { return now }
 
 // compose merges the parts that v selects: objects in key order, claims
 // included, one for each key.
-func compose(c *container, v view) []Object {
-	objects, _ := resolve(c, v)
+func (w *Want) compose(c *container, v view) []Object {
+	objects, _ := w.resolve(c, v)
 	return objects
 }
 
 // resolve is compose, and tells whether somebody does not get what it asks for.
-func resolve(c *container, v view) (objects []Object, conflict bool) {
-	parts := c.collect(v)
+func (w *Want) resolve(c *container, v view) (objects []Object, conflict bool) {
+	parts := w.collect(c, v)
 	if len(parts) == 0 {
 		return nil, false
 	}
@@ -118,16 +118,16 @@ func alike(parts []part) bool {
 }
 
 // collect lists the parts that v selects, in no order.
-func (c *container) collect(v view) []part {
+func (w *Want) collect(c *container, v view) []part {
 	parts := make([]part, 0, c.parts.len()+c.before.len())
-	c.parts.each(func(owner string, now part) {
-		if p := v(owner, now); !p.empty() {
+	c.parts.each(func(now part) {
+		if p := v(now.of.owner.Name, now); !p.empty() {
 			parts = append(parts, p)
 		}
 	})
 	c.before.each(func(owner string, _ part) {
-		if _, twice := c.parts.get(owner); twice {
-			return
+		if !w.partOf(owner, c).empty() {
+			return // that was it
 		}
 		if p := v(owner, part{}); !p.empty() {
 			parts = append(parts, p)
@@ -202,9 +202,9 @@ func (c contest) lost(parts []part) []Conflict {
 }
 
 // ownerOf returns who is behind an object of the view, false for nobody.
-func ownerOf(c *container, v view, k Key) (Owner, bool) {
+func (w *Want) ownerOf(c *container, v view, k Key) (Owner, bool) {
 	var best *Owner
-	for _, p := range c.collect(v) {
+	for _, p := range w.collect(c, v) {
 		_, found := slices.BinarySearchFunc(p.objects(), k, func(o Object, k Key) int { return o.Key.Compare(k) })
 		if found && (best == nil || p.of.owner.Compare(*best) < 0) {
 			best = &p.of.owner

@@ -35,7 +35,7 @@ type asked struct {
 
 func newIndex(c *container) *index {
 	x := &index{seed: maphash.MakeSeed(), keys: make(map[uint64]asked, c.parts.len())}
-	c.parts.each(func(_ string, p part) { x.exchange(part{}, p) })
+	c.parts.each(func(p part) { x.exchange(part{}, p) })
 	return x
 }
 
@@ -169,7 +169,7 @@ func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, diffe
 	}
 	someHeld := false
 	c.before.each(func(owner string, p part) {
-		now, _ := c.parts.get(owner)
+		now := w.partOf(owner, c)
 		add(&before, p)
 		add(&current, now)
 		if held(owner) {
@@ -196,7 +196,7 @@ func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, diffe
 		if old.object != nil && now.object != nil && old.object.Body == now.object.Body && *old.owner == *now.owner {
 			continue
 		}
-		if stays, there := c.stable(k, changed, old, now); there {
+		if stays, there := w.stable(c, k, changed, old, now); there {
 			old, now = better(old, stays), better(now, stays)
 		}
 		if holds(old.object) != holds(now.object) {
@@ -260,7 +260,7 @@ func better(a, b claim) claim {
 // stable finds the best claim of a key among the owners that did not change; of
 // those that did, so many ask for it, the best of them for old before and now after.
 // Where all ask for the same, any claim is as good as the best.
-func (c *container) stable(k Key, changed int, old, now claim) (claim, bool) {
+func (w *Want) stable(c *container, k Key, changed int, old, now claim) (claim, bool) {
 	h := c.index.hash(k)
 	e := c.index.keys[h]
 	if int(e.n) <= changed {
@@ -269,7 +269,7 @@ func (c *container) stable(k Key, changed int, old, now claim) (claim, bool) {
 	if e.some != nil {
 		name := e.some.owner.Name
 		if _, changes := c.before.get(name); !changes {
-			if p, ok := c.parts.get(name); ok {
+			if p := w.partOf(name, c); !p.empty() {
 				if o := p.find(k); o != nil && old.nothingElse(o.Body) && now.nothingElse(o.Body) {
 					return claim{o, &p.of.owner}, true
 				}
@@ -292,14 +292,14 @@ func (c *container) search(k Key) (best claim, some *holding) {
 	agreed := true
 	body := ""
 	seen := false
-	c.parts.each(func(owner string, p part) {
+	c.parts.each(func(p part) {
 		o := p.find(k)
 		if o == nil {
 			return
 		}
 		agreed = agreed && (!seen || body == o.Body)
 		body, seen = o.Body, true
-		if _, changes := c.before.get(owner); !changes {
+		if _, changes := c.before.get(p.of.owner.Name); !changes {
 			best, some = better(best, claim{o, &p.of.owner}), p.of
 		}
 	})

@@ -133,10 +133,10 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 	cont := c.want.containers[name]
 	switch {
 	case c.adopt:
-		return adopted(cont, c.held, seen)
+		return c.want.adopted(cont, c.held, seen)
 	case cont != nil:
 		var conflict bool
-		wanted, conflict = resolve(cont, cont.wanted(c.held))
+		wanted, conflict = c.want.resolve(cont, cont.wanted(c.held))
 		if !conflict && c.want.conflicts[name] == nil && !cont.anyHeld(c.held) {
 			c.want.trust(cont) // no need to look a second time
 		}
@@ -148,7 +148,7 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 // is not known what the kernel has, after a start: what it has stays, as far as
 // it is still asked for. Containers that only they ask for, and such that nobody
 // asks for but their chains may lead to, are left alone.
-func adopted(c *container, held func(string) bool, seen []Object) (wanted []Object, leave bool) {
+func (w *Want) adopted(c *container, held func(string) bool, seen []Object) (wanted []Object, leave bool) {
 	if c == nil {
 		return nil, true
 	}
@@ -158,7 +158,7 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 		}
 		return now
 	}
-	others := compose(c, free)
+	others := w.compose(c, free)
 	if !present(others) {
 		return nil, true
 	}
@@ -166,7 +166,7 @@ func adopted(c *container, held func(string) bool, seen []Object) (wanted []Obje
 	for _, o := range seen {
 		there[o.Body] = true
 	}
-	everything := compose(c, all)
+	everything := w.compose(c, all)
 	for _, o := range everything {
 		i, ok := slices.BinarySearchFunc(others, o.Key, func(o Object, k Key) int { return o.Key.Compare(k) })
 		if there[o.Body] || (ok && others[i] == o) {

@@ -85,8 +85,8 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 				continue
 			}
 		}
-		before := compose(c, c.believed)
-		after := compose(c, c.wanted(held))
+		before := w.compose(c, c.believed)
+		after := w.compose(c, c.wanted(held))
 		if ch, differs := changeOf(c.name, before, after); differs {
 			p.Changes = append(p.Changes, ch)
 		}

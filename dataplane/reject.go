@@ -35,9 +35,9 @@ func (s *Sync) blame(refusal *Refusal) (owner string, ok bool) {
 	k := refusal.Key
 	c := s.want.containers[k.Container]
 	if c != nil {
-		by, found := ownerOf(c, c.wanted(s.isHeld), k)
+		by, found := s.want.ownerOf(c, c.wanted(s.isHeld), k)
 		if !found && c.parts.len() == 1 {
-			c.parts.each(func(_ string, p part) { by, found = p.of.owner, true })
+			by, found = c.parts.sole.of.owner, true
 		}
 		if found && by.Name != "" && !s.isHeld(by.Name) {
 			s.held[by.Name] = &Rejection{Owner: by.Name, Key: k, Err: refusal.Err}

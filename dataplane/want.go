@@ -16,33 +16,13 @@ type Want struct {
 	unchecked  map[string]*container // conflicts to be looked for again
 }
 
-// holding is all that one owner asks for, sorted by key. It never changes.
+// holding is all that one owner asks for, sorted by key. It never changes, but for the
+// places of its parts in their containers, in the order of parts, which count while it is
+// what the owner asks for.
 type holding struct {
 	owner   Owner
 	objects []Object
-}
-
-// part is the objects of one holding that lie in one container. The zero part
-// is empty; another empty one has an owner all the same.
-type part struct {
-	of       *holding
-	from, to int32
-}
-
-func (p part) objects() []Object {
-	if p.of == nil {
-		return nil
-	}
-	return p.of.objects[p.from:p.to]
-}
-
-func (p part) empty() bool { return p.from == p.to }
-
-func (p part) equal(o part) bool {
-	if p.empty() || o.empty() {
-		return p.empty() && o.empty()
-	}
-	return p.of.owner.Compare(o.of.owner) == 0 && slices.Equal(p.objects(), o.objects())
+	places  []int32
 }
 
 type container struct {
@@ -54,16 +34,16 @@ type container struct {
 	// fresh: the kernel is believed to have nothing of it yet, whoever asks.
 	fresh bool
 
-	index  *index  // nil while there are few owners
-	parts  partSet // by owner; never an empty part
-	before partSet // believed to be in the kernel, by owner, where it differs; unless fresh
+	index  *index   // nil while there are few owners
+	parts  partList // never an empty part
+	before partSet  // believed to be in the kernel, by owner, where it differs; unless fresh
 }
 
 // differing calls f for every owner of whom the kernel is believed to have
 // something else than is wanted, with that.
 func (c *container) differing(f func(owner string, before part)) {
 	if c.fresh {
-		c.parts.each(func(owner string, _ part) { f(owner, part{}) })
+		c.parts.each(func(p part) { f(p.of.owner.Name, part{}) })
 		return
 	}
 	c.before.each(f)
@@ -78,64 +58,6 @@ func (c *container) instead(owner string) (part, bool) {
 	return c.before.get(owner)
 }
 
-// partSet maps owners to parts, which say whose they are. Nearly every container has
-// one owner, hence the place for one without a map; and there are very many
-// containers, hence nothing beside.
-type partSet struct {
-	sole part
-	more map[string]part
-}
-
-// has tells whether the owner's part is the one without a map.
-func (s *partSet) has(owner string) bool { return s.sole.of != nil && s.sole.of.owner.Name == owner }
-
-func (s *partSet) get(owner string) (part, bool) {
-	if s.has(owner) {
-		return s.sole, true
-	}
-	p, ok := s.more[owner]
-	return p, ok
-}
-
-// put takes the part of an owner, in the place of the one before.
-func (s *partSet) put(p part) {
-	owner := p.of.owner.Name
-	if s.sole.of == nil || s.has(owner) {
-		if _, elsewhere := s.more[owner]; !elsewhere {
-			s.sole = p
-			return
-		}
-	}
-	if s.more == nil {
-		s.more = map[string]part{}
-	}
-	s.more[owner] = p
-}
-
-func (s *partSet) remove(owner string) {
-	if s.has(owner) {
-		s.sole = part{}
-		return
-	}
-	delete(s.more, owner)
-}
-
-func (s *partSet) len() int {
-	if s.sole.of != nil {
-		return len(s.more) + 1
-	}
-	return len(s.more)
-}
-
-func (s *partSet) each(f func(owner string, p part)) {
-	if s.sole.of != nil {
-		f(s.sole.of.owner.Name, s.sole)
-	}
-	for owner, p := range s.more {
-		f(owner, p)
-	}
-}
-
 // Set makes objects all that owner asks for. The objects may be in any order;
 // of two with one key the first counts. Set keeps the slice, so the caller must
 // not change it afterwards. It tells whether anything differs from before.
@@ -144,8 +66,11 @@ func (w *Want) Set(owner Owner, objects []Object) bool {
 		w.owners, w.containers = map[string]*holding{}, map[string]*container{}
 		w.conflicts, w.unchecked = map[string][]Conflict{}, map[string]*container{}
 	}
-	now := &holding{owner: owner, objects: normal(objects)}
+	now := newHolding(owner, normal(objects))
 	old := w.owners[owner.Name]
+	if old == nil {
+		old = &holding{}
+	}
 	if len(objects) == 0 {
 		delete(w.owners, owner.Name)
 	} else {
@@ -161,63 +86,59 @@ func (w *Want) Remove(owner string) bool { return w.Set(Owner{Name: owner}, nil)
 // the order of containers.
 func (w *Want) exchange(owner string, old, now *holding) bool {
 	changed := false
-	a, b := firstPart(old), firstPart(now)
+	a, b := old.first(), now.first()
+	left := old.places
 	for !a.empty() || !b.empty() {
-		switch order := compareParts(a, b); {
-		case order < 0:
-			w.place(owner, a.container(), a, part{})
-			a, changed = a.next(), true
-		case order > 0:
-			w.place(owner, b.container(), part{}, b)
-			b, changed = b.next(), true
-		default:
-			changed = w.place(owner, b.container(), a, b) || changed
-			a, b = a.next(), b.next()
+		order := compareParts(a, b)
+		x := exchanged{at: noPlace}
+		if order <= 0 {
+			x.old, x.at = a, left[0]
+			a, left = a.next(), left[1:]
+		}
+		if order >= 0 {
+			x.now = b
+			b = b.next()
+		}
+		changed = w.place(owner, &x) || changed
+		if order >= 0 {
+			now.places = append(now.places, x.at)
 		}
 	}
 	return changed
 }
 
-func firstPart(h *holding) part {
-	if h == nil {
-		return part{}
-	}
-	return part{of: h}.next()
+// exchanged is what one owner asks for in one container, before and now, either maybe
+// nothing, and the place where it is.
+type exchanged struct {
+	old, now part
+	at       int32
 }
 
-func (p part) container() string { return p.of.objects[p.from].Key.Container }
+const noPlace = -1
 
-// next returns the part after p, empty at the end.
-func (p part) next() part {
-	objects := p.of.objects
-	p.from = p.to
-	for int(p.to) < len(objects) && objects[p.to].Key.Container == objects[p.from].Key.Container {
-		p.to++
+func (x *exchanged) container() string {
+	if x.now.empty() {
+		return x.old.container()
 	}
-	return p
-}
-
-func compareParts(a, b part) int {
-	switch {
-	case a.empty():
-		return 1
-	case b.empty():
-		return -1
-	}
-	return strings.Compare(a.container(), b.container())
+	return x.now.container()
 }
 
 // place puts now in the place of old, and remembers what the kernel holds.
-func (w *Want) place(owner, name string, old, now part) bool {
+func (w *Want) place(owner string, x *exchanged) bool {
+	name := x.container()
 	c := w.containers[name]
 	if c == nil {
 		c = &container{name: strings.Clone(name), fresh: true}
 		w.containers[c.name] = c
 	}
-	if now.empty() {
-		c.parts.remove(owner)
-	} else {
-		c.parts.put(now)
+	old, now := x.old, x.now
+	switch {
+	case now.empty():
+		c.parts.remove(x.at)
+	case old.empty():
+		x.at = c.parts.add(now)
+	default:
+		*c.parts.at(x.at) = now
 	}
 	contends := c.parts.len() > 1
 	if c.index != nil {
@@ -241,6 +162,14 @@ func (w *Want) place(owner, name string, old, now part) bool {
 	}
 	w.settle(c)
 	return true
+}
+
+// partOf returns what an owner asks for in a container, empty for nothing.
+func (w *Want) partOf(owner string, c *container) part {
+	if h := w.owners[owner]; h != nil {
+		return h.in(c.name)
+	}
+	return part{}
 }
 
 // doubt and trust say whether conflicts in c are to be looked for.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,11 +105,27 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
+// benchLoad renders on all processors, as the agent does.
 func benchLoad(tb testing.TB, k dataplane.Kernel, renderer *Backend, services []*service.Service) {
 	s := dataplane.NewSync(k)
 	s.Set(dataplane.Owner{}, renderer.Base(benchNode()))
-	for _, svc := range services {
-		benchSet(tb, s, renderer, svc)
+	rendered := make([][]dataplane.Object, len(services))
+	var wg sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	for first := range workers {
+		wg.Go(func() {
+			for i := first; i < len(services); i += workers {
+				objects, err := renderer.Render(benchNode(), services[i])
+				if err != nil {
+					tb.Error(err)
+				}
+				rendered[i] = objects
+			}
+		})
+	}
+	wg.Wait()
+	for i, svc := range services {
+		s.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, rendered[i])
 	}
 	apply(tb, s)
 }

@@ -147,6 +147,27 @@ func (c *container) makeIndex() {
 	}
 }
 
+// uncontested returns all that is asked for in a keyed container in which no two owners
+// ask for one key, in no order; nil when that is not so, or not worth the index. It saves
+// half of the time that the comparison of a first start takes: nothing is sorted.
+func (c *container) uncontested() []Object {
+	if !c.fresh || c.parts.len() < indexFrom || !isKeyed(c.parts.sole.objects()) {
+		return nil
+	}
+	if c.parts.sole.objects()[0].Key == c.parts.more[0].objects()[0].Key {
+		return nil // as where all share a few
+	}
+	c.makeIndex()
+	n := 0
+	c.parts.each(func(p part) { n += int(p.to - p.from) })
+	if len(c.index.keys) < n {
+		return nil
+	}
+	out := make([]Object, 0, n)
+	c.parts.each(func(p part) { out = append(out, p.objects()...) })
+	return out
+}
+
 // prepare makes the indexes of all containers that will have one.
 func (w *Want) prepare() {
 	for _, c := range w.containers {

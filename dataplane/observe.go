@@ -135,9 +135,16 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 	case c.adopt:
 		return c.want.adopted(cont, c.held, seen)
 	case cont != nil:
+		anyHeld := cont.anyHeld(c.held)
+		if len(seen) == 0 && !anyHeld {
+			if wanted = cont.uncontested(); wanted != nil {
+				c.want.trust(cont)
+				return wanted, false
+			}
+		}
 		var conflict bool
 		wanted, conflict = c.want.resolve(cont, cont.wanted(c.held))
-		if !conflict && c.want.conflicts[name] == nil && !cont.anyHeld(c.held) {
+		if !conflict && c.want.conflicts[name] == nil && !anyHeld {
 			c.want.trust(cont) // no need to look a second time
 		}
 	}

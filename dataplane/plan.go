@@ -100,11 +100,15 @@ func changeOf(name string, before, after []Object) (Change, bool) {
 	if ch.Keyed {
 		ch.Remove = false
 	}
-	if !ch.Exists {
+	old := lines(before)
+	switch {
+	case !ch.Exists:
 		ch.Created = ch.Lines
 		return ch, !ch.Remove
+	case len(old) == 0:
+		ch.Created = ch.Lines
+		return ch, ch.Remove || len(ch.Created) > 0
 	}
-	old := lines(before)
 	i, j := 0, 0
 	for i < len(old) || j < len(ch.Lines) {
 		order := 0

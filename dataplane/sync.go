@@ -102,7 +102,13 @@ func (s *Sync) Reconcile(ctx context.Context) (Report, error) {
 
 // Diff observes the kernel and returns what Reconcile would write.
 func (s *Sync) Diff(ctx context.Context) (Plan, error) {
-	return observe(ctx, s.kernel, &s.want, s.isHeld, false)
+	p, err := observe(ctx, s.kernel, &s.want, s.isHeld, false)
+	for _, c := range p.Changes {
+		if c.Keyed {
+			slices.SortFunc(c.Created, func(a, b Object) int { return a.Key.Compare(b.Key) })
+		}
+	}
+	return p, err
 }
 
 // Prepare does ahead what the first change would have to do after all was written for

@@ -12,8 +12,12 @@ import (
 )
 
 // batchLimit is about how many changes go into one transaction. What a plan
-// changes of a single Service is always in one.
-const batchLimit = 20_000
+// changes of a single Service is always in one. The first has fewer and each after it
+// twice as many, so that the kernel need not wait long for something to do.
+const (
+	batchLimit      = 20_000
+	firstBatchLimit = 2_500
+)
 
 // Apply writes the plan: what comes and what changes at once, in one transaction
 // unless there is very much of it or one part has to wait for another (see
@@ -24,7 +28,7 @@ const batchLimit = 20_000
 func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: firstBatchLimit, fresh: b.fresh}
 	b.fresh = false
 	if err := u.sort(p); err != nil {
 		return err
@@ -179,9 +183,9 @@ func (u *update) makeRoom() {
 		}
 	}
 	u.keys = slices.Grow(u.keys, n)
-	if n >= u.limit {
-		u.batch.Grow(u.limit)
-		u.spare.Grow(u.limit)
+	if n >= batchLimit {
+		u.batch.Grow(batchLimit)
+		u.spare.Grow(batchLimit)
 	}
 }
 
@@ -226,6 +230,7 @@ func (u *update) send() error {
 		u.batch.Reset()
 		return err
 	}
+	u.limit = min(2*u.limit, max(u.limit, batchLimit))
 	u.batch, u.spare = u.spare, u.batch
 	u.batch.Reset()
 	sent := make(chan error, 1)

@@ -151,7 +151,7 @@ func (c *container) makeIndex() {
 // ask for one key, in no order; nil when that is not so, or not worth the index. It saves
 // half of the time that the comparison of a first start takes: nothing is sorted.
 func (c *container) uncontested() []Object {
-	if !c.fresh || c.parts.len() < indexFrom || !isKeyed(c.parts.sole.objects()) {
+	if !c.fresh || c.parts.len() < max(indexFrom, 2) || !isKeyed(c.parts.sole.objects()) {
 		return nil
 	}
 	if c.parts.sole.objects()[0].Key == c.parts.more[0].objects()[0].Key {

@@ -31,6 +31,7 @@ func walk(raw []byte, into any, kind string) fieldWalk {
 	return w
 }
 
+// fieldWalk goes through one document and gathers what is wrong with its fields.
 type fieldWalk struct {
 	kind           string
 	strange, unfit []string

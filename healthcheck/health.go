@@ -24,6 +24,7 @@ type Health struct {
 	more     []func() []Condition
 }
 
+// familyHealth is what is known of the writes of one family.
 type familyHealth struct {
 	updated time.Time // end of the last write; zero before the first
 	queued  time.Time // oldest change that was not written yet; zero for none
@@ -68,6 +69,7 @@ func (h *Health) SetEligible(eligible bool) {
 // Alive tells whether no family is stuck.
 func (h *Health) Alive() bool { return h.status().Healthy }
 
+// report is kube-proxy's answer to /healthz and /livez.
 type report struct {
 	LastUpdated  time.Time               `json:"lastUpdated"`
 	CurrentTime  time.Time               `json:"currentTime"`

@@ -27,6 +27,7 @@ type NodePorts struct {
 	failed  map[service.Name]error // could not be opened
 }
 
+// nodePortServer answers for one Service.
 type nodePortServer struct {
 	name   service.Name
 	port   uint16

@@ -37,6 +37,7 @@ func (c *carrier) listen(ctx context.Context, p Port, pick *picker) (listener, e
 	return c.listenTCP(ctx, p.Addr, pick)
 }
 
+// tcpListener is a listening port whose connections go where pick says.
 type tcpListener struct {
 	*carrier
 	*net.TCPListener

@@ -26,6 +26,7 @@ type udpListener struct {
 	closed  bool
 }
 
+// udpClient is one client, and the socket by which its endpoint sees it.
 type udpClient struct {
 	session
 	client, endpoint netip.AddrPort

@@ -89,6 +89,7 @@ type confFile struct {
 	Backend              *backendFile
 }
 
+// backendFile is the object Backend of net-conf.json.
 type backendFile struct {
 	Type          string
 	VNI           *int

@@ -14,6 +14,7 @@ type sheet struct {
 	lines []line
 }
 
+// line is where a line stands in the text of a sheet.
 type line struct {
 	key      dataplane.Key
 	from, to int

@@ -38,6 +38,7 @@ type update struct {
 	leave   []entryChange
 }
 
+// entryChange is an entry that a set gets or loses, and the object that asks for it.
 type entryChange struct {
 	key   dataplane.Key
 	set   setID

@@ -50,6 +50,7 @@ func (b *Backend) CleanupKernel(ctx context.Context, dryRun bool) ([]string, err
 	return c.removed, nil
 }
 
+// cleanup is one Cleanup: what it found, and what it removed, in words.
 type cleanup struct {
 	b       *Backend
 	ctx     context.Context

@@ -40,6 +40,8 @@ func (b *Backend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error
 // errEnough: the consumer wants no more.
 var errEnough = errors.New("enough")
 
+// observation is one look at the kernel. What belongs to a virtual server is gathered in
+// its target, since it comes from several places.
 type observation struct {
 	b     *Backend
 	yield func(dataplane.Object) bool

@@ -36,6 +36,7 @@ const (
 	setCount
 )
 
+// set is one of kube-proxy's sets, or of ours.
 type set struct {
 	id      setID
 	name    string // of IPv4

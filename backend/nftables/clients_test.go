@@ -63,7 +63,7 @@ func remembered(t testing.TB, b *Backend) (out []string) {
 		}
 		err := b.options.Conn.Elements(b.table, set.Name, func() {}, func(e nft.Element) {
 			endpoint := append(slices.Clone(e.Data), b.words.portIn(set.Name, s)...)
-			text, _ := b.words.keyText(nil, endpointParts, endpoint)
+			text := b.words.keyText(nil, endpointParts, endpoint)
 			scope, _, _ := strings.Cut(b.ids.name(binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])), " ")
 			out = append(out, scope+" "+string(text))
 		})

@@ -76,7 +76,7 @@ func (b *Backend) plain(s *shape, c *collection, e place) (name, body string) {
 		}
 		b.ids.learn(name, id)
 	} else {
-		text, _ := b.words.keyText(nil, s.key, c.keyOf(e))
+		text := b.words.keyText(nil, s.key, c.keyOf(e))
 		name = string(text)
 	}
 	switch s.holds {
@@ -124,7 +124,7 @@ func (b *Backend) grouped(s *shape, c *collection, yield func(string, string) bo
 		for n < len(list) && bytes.Equal(c.keyOf(list[n])[:cut], first) {
 			n++
 		}
-		text, _ = b.words.keyText(text[:0], s.key[:front], first)
+		text = b.words.keyText(text[:0], s.key[:front], first)
 		end := len(text)
 		text = append(text, " : "...)
 		if s.ranges {
@@ -154,7 +154,7 @@ func (b *Backend) slotsText(out []byte, c *collection, list []place, cut int) []
 		if at != next {
 			out = fmt.Appendf(out, "%d=", at)
 		}
-		out, _ = b.words.keyText(out, endpointParts, c.dataOf(e))
+		out = b.words.keyText(out, endpointParts, c.dataOf(e))
 		next = at + 1
 	}
 	return out

@@ -311,14 +311,14 @@ func protocolNumber(name string) byte {
 	return byte(n)
 }
 
-// keyText writes the bytes of a concatenation, and returns what is left of them.
+// keyText writes the bytes of a concatenation as text.
 // Bytes that stand for nothing we write give a text that is nobody's key.
-func (w *words) keyText(out []byte, parts []part, b []byte) ([]byte, []byte) {
+func (w *words) keyText(out []byte, parts []part, b []byte) []byte {
 	for i, p := range parts {
 		_, length := w.partType(p)
 		length = (length + 3) &^ 3
 		if len(b) < length {
-			return append(out, "(short)"...), nil
+			return append(out, "(short)"...)
 		}
 		if i > 0 {
 			out = append(out, " . "...)
@@ -340,7 +340,7 @@ func (w *words) keyText(out []byte, parts []part, b []byte) ([]byte, []byte) {
 		}
 		b = b[length:]
 	}
-	return out, b
+	return out
 }
 
 // difference returns what has to be deleted and added to get from one list of

@@ -24,6 +24,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 	return s.text.String()
 }
 
+// script is a plan as text for nft, while it is written.
 type script struct {
 	b    *Backend
 	text strings.Builder

@@ -29,6 +29,8 @@ func (w *words) compile(text string) ([]nft.Expr, error) {
 	return c.out, nil
 }
 
+// compiler turns the words of a rule into expressions, from the left to the right. After
+// an error it does nothing.
 type compiler struct {
 	*words
 	rest []string

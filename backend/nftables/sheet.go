@@ -18,6 +18,7 @@ type sheet struct {
 	order        []int32 // of chains, lines, sets
 }
 
+// line is where an object stands in the text of a sheet.
 type line struct {
 	container      string
 	from, name, to int // of the text: the name, which begins the body, ends at name

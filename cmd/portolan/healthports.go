@@ -26,6 +26,8 @@ type nodePortHealth struct {
 	mu       sync.Mutex
 }
 
+// nodePortFamily are the health-check node ports of one family, and what they were told
+// last.
 type nodePortFamily struct {
 	ports  *healthcheck.NodePorts
 	last   *service.Snapshot

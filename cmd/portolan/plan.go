@@ -132,6 +132,7 @@ func loadManifests(ctx context.Context, c config.Config, s kube.Settings, stderr
 // plan is what would be written, a part for each family.
 type plan []familyPlan
 
+// familyPlan is the plan of one family: its objects, and the text of all of them.
 type familyPlan struct {
 	family  service.Family
 	objects []ownedObject
@@ -139,6 +140,7 @@ type familyPlan struct {
 	tables  bool // a script for nft, which names the family in every line
 }
 
+// ownedObject is an object and who asks for it.
 type ownedObject struct {
 	owner  string
 	object dataplane.Object

@@ -60,6 +60,7 @@ func (a *addrtype) option(p *ruleReader, opt string) bool {
 	return true
 }
 
+// statistic is the match of that name, in either of its modes.
 type statistic struct {
 	nth bool
 	r   netfilter.StatisticRandom

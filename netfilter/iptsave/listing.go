@@ -54,6 +54,7 @@ type section struct {
 	text   strings.Builder
 }
 
+// listedChain is a chain as it is listed.
 type listedChain struct {
 	name   string
 	head   string

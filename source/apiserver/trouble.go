@@ -29,6 +29,7 @@ type trouble struct {
 	heard   time.Time
 }
 
+// failing is a request that fails: since when, and what people were told of it last.
 type failing struct {
 	since, told time.Time
 	text        string

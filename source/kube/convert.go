@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"portolan/service"
@@ -33,20 +32,6 @@ func Ignored(svc *v1.Service) string {
 		return "it has no cluster IP yet"
 	}
 	return ""
-}
-
-// Convert returns the model of a Service with the endpoints of its slices, nil
-// for a Service that is Ignored.
-func Convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *service.Service {
-	s := NewService(svc)
-	if s.ignored {
-		return nil
-	}
-	var kept []*Slice
-	for _, s := range endpointSlices {
-		kept = append(kept, NewSlice(s))
-	}
-	return s.with(kept)
 }
 
 // Service is what a Cluster keeps of a Service.

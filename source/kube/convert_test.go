@@ -17,6 +17,20 @@ import (
 	"portolan/service"
 )
 
+// convert returns the model of a Service with the endpoints of its slices, nil
+// for a Service that is Ignored.
+func convert(svc *v1.Service, endpointSlices []*discovery.EndpointSlice) *service.Service {
+	s := NewService(svc)
+	if s.ignored {
+		return nil
+	}
+	var kept []*Slice
+	for _, s := range endpointSlices {
+		kept = append(kept, NewSlice(s))
+	}
+	return s.with(kept)
+}
+
 func testService(change func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -59,7 +73,7 @@ func TestD21Ignored(t *testing.T) {
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			svc := testService(change)
-			if Ignored(svc) == "" || Convert(svc, nil) != nil {
+			if Ignored(svc) == "" || convert(svc, nil) != nil {
 				t.Errorf("not ignored")
 			}
 		})
@@ -118,7 +132,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := endpointTexts(Convert(testService(nil), tt.slices)); got != tt.want {
+			if got := endpointTexts(convert(testService(nil), tt.slices)); got != tt.want {
 				t.Errorf("endpoints = %q, want %q", got, tt.want)
 			}
 		})
@@ -153,7 +167,7 @@ func TestConvertService(t *testing.T) {
 			{Name: "a", Protocol: service.TCP, Port: 80, Endpoints: []service.Endpoint{}},
 			{Name: "b", Protocol: service.UDP, Port: 53, NodePort: 30053, Endpoints: []service.Endpoint{}}},
 	}
-	if diff := cmp.Diff(want, Convert(svc, nil), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	if diff := cmp.Diff(want, convert(svc, nil), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
@@ -161,7 +175,7 @@ func TestConvertService(t *testing.T) {
 
 func TestExternalPolicyLocalNeedsAnAcceptingType(t *testing.T) {
 	local := func(change func(*v1.Service)) service.Policy {
-		return Convert(testService(func(s *v1.Service) {
+		return convert(testService(func(s *v1.Service) {
 			s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
 			change(s)
 		}), nil).ExternalPolicy

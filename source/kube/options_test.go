@@ -23,11 +23,11 @@ func optioned(pairs ...string) *v1.Service {
 }
 
 func TestOptions(t *testing.T) {
-	got := Convert(optioned("portolan.io/algorithm", "round-robin", "portolan.io/slow-start", " 30s ", "portolan.io/no-local-endpoints", "reject", "portolan.io/ipvs-scheduler", "mh"), nil)
+	got := convert(optioned("portolan.io/algorithm", "round-robin", "portolan.io/slow-start", " 30s ", "portolan.io/no-local-endpoints", "reject", "portolan.io/ipvs-scheduler", "mh"), nil)
 	if got.Scheduler != "mh" || got.Algorithm != service.RoundRobin || got.SlowStart != 30*time.Second || !got.RejectNoLocal || got.Complaints != nil {
 		t.Errorf("%+v", got)
 	}
-	got = Convert(optioned("portolan.io/algorithm", "random", "portolan.io/no-local-endpoints", "drop"), nil)
+	got = convert(optioned("portolan.io/algorithm", "random", "portolan.io/no-local-endpoints", "drop"), nil)
 	if got.Algorithm != service.Random || got.RejectNoLocal || got.Complaints != nil {
 		t.Errorf("the usual, by name: %+v", got)
 	}
@@ -56,9 +56,9 @@ func TestComplaints(t *testing.T) {
 		"weights=node/a=2,node/a=3":               `"node/a" has a weight twice`,
 	} {
 		option, value, _ := strings.Cut(pair, "=")
-		got := Convert(optioned("portolan.io/"+option, value, "portolan.io/slow-start", "2s"), nil)
+		got := convert(optioned("portolan.io/"+option, value, "portolan.io/slow-start", "2s"), nil)
 		if option == "slow-start" {
-			got = Convert(optioned("portolan.io/"+option, value), nil)
+			got = convert(optioned("portolan.io/"+option, value), nil)
 		}
 		if len(got.Complaints) != 1 || got.Complaints[0].Option != "portolan.io/"+option || got.Complaints[0].Value != value ||
 			!strings.Contains(got.Complaints[0].Reason, want) {
@@ -91,7 +91,7 @@ func TestWeights(t *testing.T) {
 		"*=0,node/n2=1000":             "0 0 1000 0 0",
 		"fd00::/64=9":                  "1 1 1 1 1",
 	} {
-		svc := Convert(optioned("portolan.io/weights", text), []*discovery.EndpointSlice{zoned})
+		svc := convert(optioned("portolan.io/weights", text), []*discovery.EndpointSlice{zoned})
 		var got []string
 		for _, e := range svc.Ports[0].Endpoints {
 			got = append(got, fmt.Sprint(e.Weight.Value()))

@@ -91,6 +91,7 @@ type content struct {
 	problems []Problem
 }
 
+// header is what every document begins with.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

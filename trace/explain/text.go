@@ -33,6 +33,7 @@ func Text(t *trace.Tracer, a trace.Answer) string {
 	return w.b.String()
 }
 
+// writer writes one answer in words.
 type writer struct {
 	t *trace.Tracer
 	a trace.Answer

@@ -140,6 +140,7 @@ func (u *update) sortSets(c dataplane.Change) error {
 // stage after stage, in batches that the kernel works on while the next is filled. A
 // table that is replaced as a whole is one batch.
 func (u *update) write() error {
+	u.makeRoom() // before the kernel is at one of the batches
 	if u.b.rebuild {
 		u.batch.DeleteTable(u.tag(dataplane.Key{}))
 	}
@@ -161,7 +162,6 @@ func (u *update) write() error {
 			return err
 		}
 	}
-	u.makeRoom()
 	for s := range u.steps {
 		if err := u.writeStage(&u.steps[s]); err != nil {
 			return errors.Join(err, u.taken())

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 	"unicode"
@@ -65,7 +66,11 @@ func (p Problem) Error() string {
 	if p.Object != "" {
 		b.WriteString(": " + p.Object)
 	}
-	b.WriteString(": " + p.Err.Error())
+	err := p.Err
+	if of := (*fs.PathError)(nil); errors.As(err, &of) && of.Path == p.File {
+		err = of.Err // the name is said already
+	}
+	b.WriteString(": " + err.Error())
 	return printable(b.String())
 }
 

@@ -120,6 +120,14 @@ func TestBadInputKeepsWhatWasKnown(t *testing.T) {
 	s.expect("one=10.96.0.12", "unknown field \"spec.clusterIp\"")
 }
 
+// TestPathIsNamedOnce: in what the system says of it.
+func TestPathIsNamedOnce(t *testing.T) {
+	_, problems := New([]string{"/nowhere/a"}, kube.NewCluster(kube.Settings{})).Load(t.Context())
+	if len(problems) != 1 || problems[0].Error() != "/nowhere/a: no such file or directory" {
+		t.Errorf("%v", problems)
+	}
+}
+
 // TestPortWithoutName: as an API server fills it in.
 func TestPortWithoutName(t *testing.T) {
 	s := newState(t)

@@ -17,7 +17,7 @@ func layoutOf(c config.Config) backend.Layout {
 }
 
 // manyServices is from how many Services on the standard layout is slow in the nft
-// variant of iptables: 5,000 with 10 endpoints each take 8 s, and a change 0.2 s, six and
+// variant of iptables: 5,000 with 10 endpoints each take 5 s, and a change 0.2 s, two and
 // four times as long as in the compact one.
 const manyServices = 2000
 

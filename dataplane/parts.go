@@ -110,6 +110,9 @@ func (l *partList) add(p part) int32 {
 		l.sole = p
 		return 0
 	}
+	if len(l.more) == cap(l.more) { // append makes four times as much garbage on the way to many
+		l.more = slices.Grow(l.more, len(l.more)+1)
+	}
 	l.more = append(l.more, p)
 	return int32(len(l.more))
 }

@@ -24,6 +24,8 @@ type Options struct {
 	// Trouble hears of a removal that failed after Apply had returned. It is
 	// tried again; may be nil.
 	Trouble func(error)
+	// First is shared by all Backends of a network namespace; nil where there is one.
+	First *FirstWrites
 	// Deaf hears why Changes cannot tell any more when somebody else changes our
 	// table; may be nil.
 	Deaf func(error)
@@ -52,10 +54,14 @@ type Backend struct {
 	rebuild bool
 	fresh   bool                  // nothing was written since the last observation
 	notices chan dataplane.Notice // of Changes, nil before
+	deaf    *deafness             // nil unless Changes waits for the first write
 }
 
 // New returns a Backend. It touches nothing.
 func New(o Options) *Backend {
+	if o.First == nil {
+		o.First = &FirstWrites{}
+	}
 	family := nft.IPv4
 	if o.Family == service.IPv6 {
 		family = nft.IPv6

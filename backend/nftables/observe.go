@@ -17,10 +17,17 @@ import (
 // A table of another layout is not there: the plan that follows replaces it.
 func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
+		failed := false
+		defer func() {
+			if failed {
+				b.hearAgain()
+			}
+		}()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		o := observation{b: b, yield: yield, late: newWaiting()}
 		if err := o.run(); err != nil {
+			failed = true
 			yield(dataplane.Object{}, fmt.Errorf("nftables: observe: %w", err))
 			return
 		}
@@ -53,6 +60,7 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 func (o *observation) run() error {
 	b := o.b
 	b.ids = newNumbers()
+	b.observes()
 	there, err := b.options.Conn.HasTable(b.table)
 	if err != nil {
 		return err

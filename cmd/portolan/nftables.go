@@ -37,8 +37,9 @@ const kubeProxyTable = "kube-proxy"
 func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, error)) (out []agent.Family, dropped map[service.Family]metrics.ReadDropped, err error) {
 	dropped = map[service.Family]metrics.ReadDropped{}
 	var errs []error
+	first := &nftables.FirstWrites{}
 	for _, f := range tableFamilies {
-		b, err := newTable(c, f.model, log, trouble)
+		b, err := newTable(c, f.model, first, log, trouble)
 		if err != nil {
 			errs = append(errs, err)
 			log.Warn("an IP family is left out", "family", f.model, "error", err)
@@ -53,7 +54,7 @@ func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, e
 	return out, dropped, nil
 }
 
-func newTable(c config.Config, f service.Family, log *slog.Logger, trouble func(service.Family, error)) (*nftables.Backend, error) {
+func newTable(c config.Config, f service.Family, first *nftables.FirstWrites, log *slog.Logger, trouble func(service.Family, error)) (*nftables.Backend, error) {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 			return nil, errors.New("this host has no IPv6")
@@ -68,6 +69,7 @@ func newTable(c config.Config, f service.Family, log *slog.Logger, trouble func(
 		MasqueradeBit: c.MasqueradeBit,
 		LiberalTCP:    c.Conntrack.TCPBeLiberal || liberalTCP(),
 		Conn:          conn,
+		First:         first,
 		Trouble:       func(err error) { trouble(f, err) },
 		Deaf:          func(err error) { log.Error("what others do to the rules is noticed late", "family", f, "error", err) },
 	})

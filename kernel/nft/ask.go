@@ -63,6 +63,24 @@ func (c *Conn) Generation() (uint32, error) {
 	return f.u32(unix.NFTA_GEN_ID), nil
 }
 
+// Moment is a moment between the transactions of a network namespace, as one Conn
+// knows it.
+type Moment struct{ generation, ended uint32 }
+
+// Moment returns the present one.
+func (c *Conn) Moment() (Moment, error) {
+	generation, err := c.Generation()
+	return Moment{generation, c.ended}, err
+}
+
+// OthersSince tells whether a transaction that is not of this Conn has ended since m.
+// It may say so where there was none: one that changes nothing is not counted by the
+// kernel.
+func (c *Conn) OthersSince(m Moment) (bool, error) {
+	now, err := c.Moment()
+	return now.generation-m.generation != now.ended-m.ended, err
+}
+
 // HasChain tells whether the chain exists. It costs the same whatever else there is.
 func (c *Conn) HasChain(t Table, name string) (bool, error) {
 	_, err := c.get(unix.NFT_MSG_GETCHAIN, t.Family, func(w *netlink.Writer) {

@@ -50,7 +50,11 @@ func (c *Conn) Commit(b *Batch) error {
 	}
 	b.start(unix.NFNL_MSG_BATCH_END, 0)
 	b.finish()
-	return c.transact(b, len(b.notes)-2)
+	err := c.transact(b, len(b.notes)-2)
+	if err == nil {
+		c.ended++
+	}
+	return err
 }
 
 // Check has the kernel look at the Batch and take nothing of it: it does so with

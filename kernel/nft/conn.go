@@ -11,6 +11,7 @@ import (
 type Conn struct {
 	socket *netlink.Socket
 	seq    uint32
+	ended  uint32 // transactions of this Conn
 }
 
 // Dial opens a Conn.

@@ -12,12 +12,8 @@ import (
 )
 
 // batchLimit is about how many changes go into one transaction. What a plan
-// changes of a single Service is always in one. The first has fewer and each after it
-// twice as many, so that the kernel need not wait long for something to do.
-const (
-	batchLimit      = 20_000
-	firstBatchLimit = 2_500
-)
+// changes of a single Service is always in one.
+const batchLimit = 20_000
 
 // firstLimit is that of a first write, to a kernel without our table, where no Service
 // has anything yet that could be changed by halves. The kernel goes through the elements of
@@ -35,7 +31,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	defer b.hearAgain()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: firstBatchLimit, fresh: b.fresh}
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
 	b.fresh = false
 	if err := u.sort(p); err != nil {
 		return err
@@ -240,7 +236,6 @@ func (u *update) send() error {
 		u.batch.Reset()
 		return err
 	}
-	u.limit = min(2*u.limit, max(u.limit, batchLimit))
 	u.batch, u.spare = u.spare, u.batch
 	u.batch.Reset()
 	sent := make(chan error, 1)

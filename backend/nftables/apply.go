@@ -296,6 +296,9 @@ func (u *update) writeChains() error {
 // writeElements adds the elements of one step to the batch: of an atom that changed those
 // that differ.
 func (u *update) writeElements(s step) error {
+	if s.set == sources && u.moved {
+		return nil
+	}
 	u.b.reader.reset()
 	if s.goes && s.come && s.shape.isSlots() {
 		if gone, come, ok := u.b.reader.slotDifference(s.shape, s.key.Name, s.old, s.new); ok {
@@ -310,9 +313,6 @@ func (u *update) writeElements(s step) error {
 	gone, come := old, now
 	if s.goes {
 		gone, come = difference(old, now)
-	}
-	if s.set == sources && u.moved {
-		gone = nil
 	}
 	u.exchange(s, gone, come)
 	return nil

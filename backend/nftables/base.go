@@ -66,7 +66,7 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 
 	here := b.nodePortAddresses(s, node)
 	chain(services, w.dispatch(w.service, serviceIPs), here+w.dispatch(w.nodePort, nodePorts))
-	chain(checkSources, w.checkSourcesRule())
+	chain(checkSources, w.checkSourcesRule(sources))
 	chain(checkInput, here+w.nodePort+" vmap @"+noEndpointNodePorts, w.service+" vmap @"+noEndpoints)
 	chain(checkServices, append([]string{w.service + " vmap @" + noEndpoints, w.ip + " daddr @" + clusterIPs + " reject"},
 		b.unallocated(node)...)...)

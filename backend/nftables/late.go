@@ -217,15 +217,15 @@ func (b *Backend) lookAgain() {
 
 // removeObjects deletes elements, then chains, then the maps that they looked into.
 func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
-	batch := nft.NewBatch(b.table)
 	ranges, err := b.rangesOf(due)
 	if err != nil {
 		return err
 	}
-	moved, err := b.moveRanges(batch, ranges, 0)
+	moved, err := b.moveRanges(exchanged{gone: ranges}, 0)
 	if err != nil {
 		return err
 	}
+	batch := nft.NewBatch(b.table)
 	for id, data := range due.atoms {
 		if due.sets[id.set] && !leadsByNumber(id.set) || id.set == sources && moved {
 			continue // goes with the map, which holds no chain

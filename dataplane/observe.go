@@ -138,7 +138,7 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 		anyHeld := cont.anyHeld(c.held)
 		if len(seen) == 0 && !anyHeld {
 			if wanted = cont.uncontested(); wanted != nil {
-				c.want.trust(cont)
+				c.want.noteConflicts(cont, nil)
 				return wanted, false
 			}
 		}

@@ -264,3 +264,33 @@ func TestScopeComesBack(t *testing.T) {
 		t.Errorf("remembered: %q", got)
 	}
 }
+
+// TestScopeComesBackAfterALook: the same where the table was looked at meanwhile, which no
+// more names the scope: it has its number afterwards, by which clients are forgotten.
+func TestScopeComesBackAfterALook(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.Family.String(), func(t *testing.T) {
+			netnstest.Enter(t)
+			b := live(t, f.Family)
+			sync := dataplane.NewSync(b)
+			write := func(timeout time.Duration, look bool) {
+				s := f.Web(1, 2)
+				s.AffinityTimeout = timeout
+				program(t, b, sync, nodeOf(f), s)
+				apply(t, sync)
+				if look {
+					nothingToDo(t, b, nodeOf(f), s)
+				}
+			}
+			write(time.Hour, false)
+			write(0, true)
+			write(time.Hour, false)
+			endpoint := f.Web(1, 2).Ports[0].Endpoints[0].Addr
+			remember(t, b, "default/web-1:http", at(f.External, 1), endpoint)
+			settle(t, b)
+			if n := scopeNumber(b, "default/web-1:http"); n == 0 || len(remembered(t, b)) != 1 {
+				t.Errorf("number %d, remembered %q", n, remembered(t, b))
+			}
+		})
+	}
+}

@@ -26,8 +26,9 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		o := observation{b: b, yield: yield, late: newWaiting()}
+		before := b.ids
 		if err := o.run(); err != nil {
-			failed = true
+			failed, b.ids = true, before // what waits is to be removed by its numbers
 			yield(dataplane.Object{}, fmt.Errorf("nftables: observe: %w", err))
 			return
 		}

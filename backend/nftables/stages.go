@@ -125,7 +125,10 @@ func (u *update) replaced(container string, r *dataplane.Replacement) {
 func (u *update) comes(k *dataplane.Key, a atom) {
 	one := step{key: k, new: a.data, come: true}
 	if a.set == affinityScopes {
-		u.b.late.keepClients(u.b.ids.byName[k.Name])
+		// By the number that it will have: after a look it may have none yet.
+		if id, err := u.b.ids.of(k.Name); err == nil {
+			u.b.late.keepClients(id)
+		}
 	}
 	if id := (atomID{a.set, k.Name}); !u.b.late.empty() {
 		one.old, one.goes = u.b.late.atom(id)

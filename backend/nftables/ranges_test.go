@@ -40,10 +40,11 @@ func TestManyRangesGo(t *testing.T) {
 				s.LoadBalancerIPs, s.SourceRanges = []netip.Addr{at(f.External, i+1)}, someRanges(f, i*each, each)
 				list = append(list, s)
 			}
+			began := time.Now()
 			program(t, b, sync, nodeOf(f), list...)
 			apply(t, sync)
 			settle(t, b)
-			var began time.Time
+			first := time.Since(began)
 			write := func(what string) {
 				t.Helper()
 				apply(t, sync)
@@ -75,8 +76,10 @@ func TestManyRangesGo(t *testing.T) {
 			write("half of the Services gone")
 			change(0, nil)
 			write("no ranges of one")
-			if took := time.Since(start); took > 10*time.Second {
-				t.Errorf("took %v: ranges go one by one", took)
+			t.Logf("the first write took %v, all after it %v", first, time.Since(start))
+			// One by one they take 200 times as long, and five writes of this sort some 10.
+			if time.Since(start) > 60*first {
+				t.Error("ranges go one by one")
 			}
 		})
 	}

@@ -52,8 +52,8 @@ soak: ## changes, flushes, restarts, kills and rolling updates, half an hour of 
 
 bench: ## beside kube-proxy, a quarter of an hour; BENCH holds flags
 	tools/system-packages $(PROGRAMS)
-	go run ./bench -modes all -workloads 1000x10 -repeats 1 $(BENCH)
-	go run ./bench -modes nftables,iptables-legacy -workloads 1000mix,5000x10 -repeats 1 $(BENCH)
+	go run ./bench -modes all -workloads 1000x10 -repeats 1 -busy 5s -idle 5s $(BENCH)
+	go run ./bench -modes nftables,iptables-legacy -workloads 1000mix,5000x10 -repeats 1 -busy 5s -idle 5s $(BENCH)
 
 SIZES := 1000x10,2000x10,5000x10,10000x10,1000mix,5000mix,10000mix
 bench-full: ## all modes and sizes beside kube-proxy, hours; BENCH holds flags

@@ -127,6 +127,9 @@ func (m *measurement) loadAndChange(ctx context.Context, began time.Time) error 
 	if err := m.changeAmongOthers(ctx, figures.Busy); err != nil {
 		return err
 	}
+	if err := m.calm(ctx); err != nil { // some changes may not be written yet
+		return err
+	}
 	return m.connect(ctx)
 }
 
@@ -136,8 +139,8 @@ func (m *measurement) launch(ctx context.Context, from *controlplane.Server, min
 	return err
 }
 
-// calm waits until the product has done what follows a first sync, the other
-// family and collecting garbage among it, so that changes are not charged for it.
+// calm waits until the product has done what follows a first sync or many changes, the
+// other family and collecting garbage among it, so that what comes is not charged for it.
 func (m *measurement) calm(ctx context.Context) error {
 	const look, busy = time.Second, 10 * time.Millisecond // of a look
 	for range 15 {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,27 +106,35 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// benchLoad renders on all processors, as the agent does.
+// benchLoad renders on all processors, and takes what is rendered while the rest is, as
+// the agent does.
 func benchLoad(tb testing.TB, k dataplane.Kernel, renderer *Backend, services []*service.Service) {
 	s := dataplane.NewSync(k)
 	s.Set(dataplane.Owner{}, renderer.Base(benchNode()))
-	rendered := make([][]dataplane.Object, len(services))
-	var wg sync.WaitGroup
-	workers := runtime.GOMAXPROCS(0)
-	for first := range workers {
-		wg.Go(func() {
-			for i := first; i < len(services); i += workers {
-				objects, err := renderer.Render(benchNode(), services[i])
-				if err != nil {
-					tb.Error(err)
+	parts := slices.Collect(slices.Chunk(services, 64))
+	done := make([][][]dataplane.Object, len(parts))
+	rendered := make(chan int, len(parts))
+	var next atomic.Int64
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for i := int(next.Add(1)) - 1; i < len(parts); i = int(next.Add(1)) - 1 {
+				for _, svc := range parts[i] {
+					objects, err := renderer.Render(benchNode(), svc)
+					if err != nil {
+						tb.Error(err)
+					}
+					done[i] = append(done[i], objects)
 				}
-				rendered[i] = objects
+				rendered <- i
 			}
-		})
+		}()
 	}
-	wg.Wait()
-	for i, svc := range services {
-		s.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, rendered[i])
+	for range parts {
+		i := <-rendered
+		for j, svc := range parts[i] {
+			s.Set(dataplane.Owner{Name: svc.Name.String(), Since: svc.Created}, done[i][j])
+		}
+		done[i] = nil
 	}
 	apply(tb, s)
 }

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"cmp"
+	"hash/maphash"
+	"math/bits"
 	"slices"
 )
 
@@ -88,12 +90,13 @@ func all(_ string, now part) part { return now }
 // compose merges the parts that v selects: objects in key order, claims
 // included, one for each key.
 func (w *Want) compose(c *container, v view) []Object {
-	objects, _ := w.resolve(c, v)
+	objects, _ := w.resolve(c, v, true)
 	return objects
 }
 
-// resolve is compose, and tells whether somebody does not get what it asks for.
-func (w *Want) resolve(c *container, v view) (objects []Object, conflict bool) {
+// resolve is compose, in key order or any, and tells whether somebody does not get what
+// it asks for.
+func (w *Want) resolve(c *container, v view, ordered bool) (objects []Object, conflict bool) {
 	parts := w.collect(c, v)
 	if len(parts) == 0 {
 		return nil, false
@@ -102,6 +105,9 @@ func (w *Want) resolve(c *container, v view) (objects []Object, conflict bool) {
 		return parts[0].objects(), false
 	}
 	contest := contestOf(parts)
+	if ordered {
+		contest.sort()
+	}
 	return contest.objects(), contest.real
 }
 
@@ -141,38 +147,70 @@ type claim struct {
 	owner  *Owner
 }
 
-// contest is the winner of each key, in the order of keys.
+// contest is the winner of each key.
 type contest struct {
 	winners []claim
 	real    bool // some loser asks for something else than the winner
 }
 
-// contestOf sorts all claims by key and not by owner as well: many owners may ask for
-// one key, and what is equal costs no order.
+// contestOf finds the winners, in no order. It sorts nothing: at a first start there is
+// a claim of each owner.
 func contestOf(parts []part) contest {
 	n := 0
 	for _, p := range parts {
 		n += int(p.to - p.from)
 	}
-	claims := make([]claim, 0, n)
+	c := contest{winners: make([]claim, 0, n)}
+	places := newKeyTable(n)
 	for _, p := range parts {
 		objects := p.objects()
 		for i := range objects {
-			claims = append(claims, claim{&objects[i], &p.of.owner})
+			now := claim{&objects[i], &p.of.owner}
+			place := places.find(now.object.Key, c.winners)
+			if *place == nowhere {
+				*place = int32(len(c.winners))
+				c.winners = append(c.winners, now)
+				continue
+			}
+			best := &c.winners[*place]
+			c.real = c.real || best.object.Body != now.object.Body
+			*best = better(*best, now)
 		}
-	}
-	slices.SortFunc(claims, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
-	c := contest{winners: claims[:0]}
-	for _, now := range claims {
-		last := len(c.winners) - 1
-		if last < 0 || compareInContainer(c.winners[last].object.Key, now.object.Key) != 0 {
-			c.winners = append(c.winners, now)
-			continue
-		}
-		c.real = c.real || c.winners[last].object.Body != now.object.Body
-		c.winners[last] = better(c.winners[last], now)
 	}
 	return c
+}
+
+// sort puts the winners in the order of keys.
+func (c contest) sort() {
+	slices.SortFunc(c.winners, func(a, b claim) int { return compareInContainer(a.object.Key, b.object.Key) })
+}
+
+// keyTable finds the place of a key in a list of claims, without garbage for each.
+type keyTable struct {
+	seed   maphash.Seed
+	places []int32 // as many as a power of two; a key is at its hash or after it
+}
+
+const nowhere = -1
+
+// newKeyTable has room for n keys.
+func newKeyTable(n int) keyTable {
+	t := keyTable{maphash.MakeSeed(), make([]int32, 1<<bits.Len(uint(2*n)))}
+	for i := range t.places {
+		t.places[i] = nowhere
+	}
+	return t
+}
+
+// find returns where the place of the key in the list stands, or is to be noted.
+func (t *keyTable) find(k Key, list []claim) *int32 {
+	last := uint64(len(t.places) - 1)
+	for at := hashInContainer(t.seed, k); ; at++ {
+		place := &t.places[at&last]
+		if *place == nowhere || compareInContainer(list[*place].object.Key, k) == 0 {
+			return place
+		}
+	}
 }
 
 func (c contest) objects() []Object {
@@ -188,6 +226,7 @@ func (c contest) lost(parts []part) []Conflict {
 	if !c.real {
 		return nil
 	}
+	c.sort()
 	var lost []Conflict
 	for _, p := range parts {
 		for _, o := range p.objects() {

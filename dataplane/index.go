@@ -39,8 +39,10 @@ func newIndex(c *container) *index {
 	return x
 }
 
-func (x *index) hash(k Key) uint64 {
-	return maphash.String(x.seed, k.Name) ^ uint64(k.Rank)*0x9e3779b97f4a7c15
+func (x *index) hash(k Key) uint64 { return hashInContainer(x.seed, k) }
+
+func hashInContainer(seed maphash.Seed, k Key) uint64 {
+	return maphash.String(seed, k.Name) ^ uint64(k.Rank)*0x9e3779b97f4a7c15
 }
 
 // exchange puts now in the place of old, both of one owner. It tells whether the
@@ -145,27 +147,6 @@ func (c *container) makeIndex() {
 	if c.index == nil {
 		c.index = newIndex(c)
 	}
-}
-
-// uncontested returns all that is asked for in a keyed container in which no two owners
-// ask for one key, in no order; nil when that is not so, or not worth the index. It saves
-// half of the time that the comparison of a first start takes: nothing is sorted.
-func (c *container) uncontested() []Object {
-	if !c.fresh || c.parts.len() < max(indexFrom, 2) || !isKeyed(c.parts.sole.objects()) {
-		return nil
-	}
-	if c.parts.sole.objects()[0].Key == c.parts.more[0].objects()[0].Key {
-		return nil // as where all share a few
-	}
-	c.makeIndex()
-	n := 0
-	c.parts.each(func(p part) { n += int(p.to - p.from) })
-	if len(c.index.keys) < n {
-		return nil
-	}
-	out := make([]Object, 0, n)
-	c.parts.each(func(p part) { out = append(out, p.objects()...) })
-	return out
 }
 
 // prepare makes the indexes of all containers that will have one.

@@ -135,16 +135,11 @@ func (c *comparison) wanted(name string, seen []Object) (wanted []Object, leave 
 	case c.adopt:
 		return c.want.adopted(cont, c.held, seen)
 	case cont != nil:
-		anyHeld := cont.anyHeld(c.held)
-		if len(seen) == 0 && !anyHeld {
-			if wanted = cont.uncontested(); wanted != nil {
-				c.want.noteConflicts(cont, nil)
-				return wanted, false
-			}
-		}
+		// What is written one by one needs no order where there is nothing yet.
+		ordered := len(seen) > 0 || !isKeyed(cont.parts.sole.objects())
 		var conflict bool
-		wanted, conflict = c.want.resolve(cont, cont.wanted(c.held))
-		if !conflict && c.want.conflicts[name] == nil && !anyHeld {
+		wanted, conflict = c.want.resolve(cont, cont.wanted(c.held), ordered)
+		if !conflict && c.want.conflicts[name] == nil && !cont.anyHeld(c.held) {
 			c.want.trust(cont) // no need to look a second time
 		}
 	}

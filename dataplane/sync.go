@@ -104,7 +104,7 @@ func (s *Sync) Reconcile(ctx context.Context) (Report, error) {
 func (s *Sync) Diff(ctx context.Context) (Plan, error) {
 	p, err := observe(ctx, s.kernel, &s.want, s.isHeld, false)
 	for _, c := range p.Changes {
-		if c.Keyed {
+		if c.Keyed { // see comparison.wanted
 			slices.SortFunc(c.Created, func(a, b Object) int { return a.Key.Compare(b.Key) })
 		}
 	}

@@ -136,6 +136,8 @@ func (u *update) sortSets(c dataplane.Change) error {
 		}
 		u.sets = append(u.sets, o)
 	}
+	// A listing has them as they came, and is to be the same for the same Services.
+	slices.SortFunc(u.sets, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
 	for _, o := range c.Deleted {
 		u.late.sets[o.Key.Name] = true
 	}

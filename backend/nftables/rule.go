@@ -49,16 +49,14 @@ func (c *compiler) fail(format string, args ...any) {
 
 // take moves past the given words if they come next.
 func (c *compiler) take(phrase string) bool {
-	words := strings.Fields(phrase)
-	if len(c.rest) < len(words) {
-		return false
-	}
-	for i, w := range words {
-		if c.rest[i] != w {
+	n := 0
+	for w := range strings.FieldsSeq(phrase) {
+		if n == len(c.rest) || c.rest[n] != w {
 			return false
 		}
+		n++
 	}
-	c.rest = c.rest[len(words):]
+	c.rest = c.rest[n:]
 	return true
 }
 

@@ -82,6 +82,7 @@ type learner struct {
 	ports   portList // empty where clients are not kept by port
 }
 
+// chain is the name that the learner has in the table, and by which scopes name it.
 func (l learner) chain() string { return learnPrefix + l.timeout }
 
 // portMap leads to the chain for each port.
@@ -92,14 +93,16 @@ const (
 	portsSuffix = "-ports"
 )
 
-// learn goes on with the chain that a packet's scope has in its upper bits.
-var learn = fmt.Sprintf("ct state new ct status dnat meta priority & %s vmap @%s", classID(^uint32(scopeBits)), affinityLearn)
+// learnRule goes on with the chain that a packet's scope has in its upper bits.
+var learnRule = fmt.Sprintf("ct state new ct status dnat meta priority & %s vmap @%s", classID(^uint32(scopeBits)), affinityLearn)
 
 // affinityObjects are asked for by every Service with affinity.
 func (b *Backend) affinityObjects(l learner) structure {
 	return kept(&b.common, &b.common.learners, l, b.makeLearners)
 }
 
+// makeLearners writes the hooks, the chains of one learner, and the sets they look into, in
+// the form that is told at the top of this file.
 func (b *Backend) makeLearners(l learner) structure {
 	var out structure
 	for _, name := range []string{affinityIDs, affinityPortIDs, affinityScopes, affinityLearn} {
@@ -107,8 +110,8 @@ func (b *Backend) makeLearners(l learner) structure {
 	}
 	out.sets = append(out.sets, numbered(learners, l.chain()))
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
-	add("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learn)
-	add("affinity-output", "type filter hook output"+afterDNAT, learn)
+	add("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learnRule)
+	add("affinity-output", "type filter hook output"+afterDNAT, learnRule)
 	update := func(set, endpoint string) string {
 		return "update @" + set + " { " + b.words.client() + " timeout " + l.timeout + "s : " + endpoint + " } meta priority set none"
 	}
@@ -161,6 +164,7 @@ func portsOf(lists ...[]service.Endpoint) portList {
 	return portList(out)
 }
 
+// all yields the ports one by one, as text.
 func (l portList) all() iter.Seq[string] { return strings.SplitSeq(string(l), "-") }
 
 // suffix is the end of the name of a chain that is for these ports, empty for none.

@@ -26,10 +26,10 @@ const (
 // the endpoints themselves.
 type balancer struct {
 	nodePort bool
-	n        int // slots: endpoints, each as often as its weight says
-	// local: pods and this node use all n endpoints, others the m on this node.
+	all      int // slots: endpoints, each as often as its weight says
+	// local: pods and this node use all slots, others those here, on this node.
 	local, affine bool
-	m             int
+	here          int
 	ports         portList // of the endpoints, where clients are remembered by port
 	masquerade    masquerade
 	pods          string // match of pod traffic, empty without a detector
@@ -41,9 +41,9 @@ type balancer struct {
 
 // counts names the lists: "10", "10-3", or "10-turns-2K3EKFQZ" of one Service port.
 func (k balancer) counts() string {
-	out := strconv.Itoa(k.n)
+	out := strconv.Itoa(k.all)
 	if k.local {
-		out += "-" + strconv.Itoa(k.m)
+		out += "-" + strconv.Itoa(k.here)
 	}
 	if k.turns != "" {
 		out += turnsWord + k.turns
@@ -51,6 +51,7 @@ func (k balancer) counts() string {
 	return out
 }
 
+// turnsWord is between the counts of slots and the name of the Service port.
 const turnsWord = "-turns-"
 
 // turnsOf names a Service port: turnsLength letters of a hash.
@@ -59,8 +60,10 @@ func turnsOf(f service.Frontend) string {
 	return base32.StdEncoding.EncodeToString(sum[:])[:turnsLength]
 }
 
+// turnsLength leaves two of a million Service ports alike once in a trillion times.
 const turnsLength = 16
 
+// slots is the map of endpoints that frontends with this way to balance share.
 func (k balancer) slots() string {
 	if k.nodePort {
 		return portSlotMap + k.counts()
@@ -110,13 +113,13 @@ type common struct {
 	pods      map[netip.Prefix]string // match of traffic from there
 }
 
-// kept returns what make made for a key the first time.
-func kept[K comparable, V any](c *common, m *map[K]V, key K, make func(K) V) V {
+// kept returns what was made for a key the first time.
+func kept[K comparable, V any](c *common, m *map[K]V, key K, create func(K) V) V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, ok := (*m)[key]
 	if !ok {
-		known = make(key)
+		known = create(key)
 		if *m == nil {
 			*m = map[K]V{}
 		}
@@ -134,6 +137,8 @@ func (b *Backend) chainsOf(k balancer) structure {
 	return kept(&b.common, &b.common.balancers, k, b.makeChains)
 }
 
+// makeChains writes the chain that chooses, the one that marks before it if there is one,
+// and what leads to them.
 func (b *Backend) makeChains(k balancer) structure {
 	out := structure{entry: k.entry(), slots: k.slots(), sets: []dataplane.Object{numbered(balancing, k.entry()), b.set(k.slots())}}
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
@@ -148,9 +153,9 @@ func (b *Backend) makeChains(k balancer) structure {
 	case k.local:
 		add(k.core(), b.localRules(k, mark)...)
 	case k.affine:
-		add(k.core(), slices.Concat([]string{b.scopeRule(k)}, b.stickyRules(k.ports), []string{b.choose(k, k.n, 0), lost})...)
+		add(k.core(), slices.Concat([]string{b.scopeRule(k)}, b.stickyRules(k.ports), []string{b.choose(k, k.all, 0), lostRule})...)
 	default:
-		add(k.core(), arrived, b.choose(k, k.n, 0), lost)
+		add(k.core(), arrivedRule, b.choose(k, k.all, 0), lostRule)
 	}
 	slices.SortFunc(out.chains, func(a, b dataplane.Object) int { return a.Key.Compare(b.Key) })
 	return out
@@ -164,12 +169,12 @@ func numbered(container, chain string) dataplane.Object {
 	}
 }
 
-// arrived takes the number of the chain out of the packet; a scope replaces it.
-const arrived = "meta priority set none"
+// arrivedRule takes the number of the chain out of the packet; a scope replaces it.
+const arrivedRule = "meta priority set none"
 
-// lost ends every chain that balances: nothing must get there, so that the
+// lostRule ends every chain that balances: nothing must get there, so that the
 // counter tells when something did.
-const lost = "counter drop"
+const lostRule = "counter drop"
 
 // choose translates to one of n slots.
 func (b *Backend) choose(k balancer, n, offset int) string {
@@ -189,7 +194,7 @@ func (b *Backend) choose(k balancer, n, offset int) string {
 // and are dropped by no-endpoints.
 func (b *Backend) localRules(k balancer, mark string) []string {
 	const fromHere = "fib saddr type local "
-	rules := []string{arrived}
+	rules := []string{arrivedRule}
 	if k.affine {
 		rules[0] = b.scopeRule(k)
 	}
@@ -201,16 +206,16 @@ func (b *Backend) localRules(k balancer, mark string) []string {
 		}
 		rules = append(rules, who+b.choose(k, n, offset))
 	}
-	if k.n > 0 {
+	if k.all > 0 {
 		if k.pods != "" {
-			add(k.pods, k.n, 0)
+			add(k.pods, k.all, 0)
 		}
 		rules = append(rules, fromHere+mark[:len(mark)-1])
-		add(fromHere, k.n, 0)
+		add(fromHere, k.all, 0)
 	}
-	if k.m > 0 {
-		add("", k.m, localSlots)
-		rules = append(rules, lost)
+	if k.here > 0 {
+		add("", k.here, localSlots)
+		rules = append(rules, lostRule)
 	}
 	return rules
 }
@@ -244,7 +249,7 @@ func balancerOf(f service.Frontend, pods string) (balancer, [2][]service.Endpoin
 	}
 	if host.Policy == outside.Policy && host.Verdict == outside.Verdict {
 		slots := service.Slots(outside.Endpoints)
-		k.n = len(slots)
+		k.all = len(slots)
 		switch {
 		case pod.Masquerade && outside.Masquerade:
 			k.masquerade = everybody
@@ -257,7 +262,7 @@ func balancerOf(f service.Frontend, pods string) (balancer, [2][]service.Endpoin
 		return k, [2][]service.Endpoint{slots}, true
 	}
 	all, here := service.Slots(host.Endpoints), service.Slots(outside.Endpoints)
-	k.local, k.n, k.m = true, len(all), len(here)
+	k.local, k.all, k.here = true, len(all), len(here)
 	return k, [2][]service.Endpoint{all, here}, true
 }
 

@@ -16,6 +16,7 @@ import (
 // the endpoints, as bytes, or all of them where the set is nil.
 type staleClients map[uint32]map[string]bool
 
+// add joins two of them: all clients of a scope are more than those of some endpoints.
 func (s staleClients) add(more staleClients) {
 	for id, endpoints := range more {
 		known, there := s[id]
@@ -49,6 +50,7 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 	return stale
 }
 
+// staleOf adds the clients of the endpoints that a frontend with affinity loses.
 func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
 	scope, before := "", ""
 	for a := range atoms(frontends, r.Old.Key.Name, r.Old.Body) {

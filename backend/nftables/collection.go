@@ -140,6 +140,7 @@ func (b *Backend) grouped(s *shape, c *collection, yield func(string, string) bo
 	}
 }
 
+// slotsText writes endpoints by slot, as Render does; a slot that is not the next is named.
 func (b *Backend) slotsText(out []byte, c *collection, list []place, cut int) []byte {
 	next := uint32(0)
 	from := len(out)
@@ -160,6 +161,7 @@ func (b *Backend) slotsText(out []byte, c *collection, list []place, cut int) []
 	return out
 }
 
+// rangesText writes source ranges as Render does.
 func (b *Backend) rangesText(out []byte, c *collection, list []place, cut int) []byte {
 	for i, e := range list {
 		if i > 0 {

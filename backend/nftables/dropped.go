@@ -45,6 +45,8 @@ func (b *Backend) Dropped(context.Context) ([]service.Dropped, error) {
 	return append(out, service.Dropped{Reason: service.DropInvalid, Packets: invalid}), nil
 }
 
+// droppedOf adds what one of the sets that count has; Counts may begin again, and then so
+// does this.
 func (b *Backend) droppedOf(out []service.Dropped, set string, reason service.DropReason) ([]service.Dropped, error) {
 	start := len(out)
 	err := b.options.Conn.Counts(b.table, set, func() { out = out[:start] }, func(key []byte, packets uint64) {

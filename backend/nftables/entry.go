@@ -30,6 +30,8 @@ type atom struct{ set, data string }
 // isNodePort tells the two kinds of frontend apart by their key.
 func isNodePort(key string) bool { return strings.Count(key, " . ") == 1 }
 
+// dispatchSet, refusalSet and scopeSet are the sets that hold a kind of frontend.
+
 func dispatchSet(nodePort bool) string {
 	if nodePort {
 		return nodePorts
@@ -166,7 +168,8 @@ func (e *entry) object(name string) (string, string) {
 	return body[:len(name)], body
 }
 
-// verdictText is empty only for none.
+// verdictText is a verdict as bodies hold it; in brackets is what Render never writes, so
+// that it always differs.
 func verdictText(v *nft.Verdict) string {
 	switch {
 	case v == nil:

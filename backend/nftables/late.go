@@ -63,6 +63,8 @@ func (r *removals) empty() bool { return r.young.empty() && r.old.empty() }
 
 func (r *removals) both() [2]*waiting { return [...]*waiting{&r.young, &r.old} }
 
+// atom, set, chain and closing tell whether something waits.
+
 func (r *removals) atom(id atomID) (data string, waits bool) {
 	if data, waits = r.young.atoms[id]; !waits {
 		data, waits = r.old.atoms[id]
@@ -70,9 +72,9 @@ func (r *removals) atom(id atomID) (data string, waits bool) {
 	return data, waits
 }
 
-func (r *removals) set(name string) bool   { return r.young.sets[name] || r.old.sets[name] }
-func (r *removals) chain(name string) bool { return r.young.chains[name] || r.old.chains[name] }
-func (r *removals) close(addr string) bool { return r.young.closed[addr] || r.old.closed[addr] }
+func (r *removals) set(name string) bool     { return r.young.sets[name] || r.old.sets[name] }
+func (r *removals) chain(name string) bool   { return r.young.chains[name] || r.old.chains[name] }
+func (r *removals) closing(addr string) bool { return r.young.closed[addr] || r.old.closed[addr] }
 
 // keepAtom, keepSet, keepChain, keepOpen and keepClients have what is wanted again, or is
 // gone already, wait no more.
@@ -110,8 +112,9 @@ func (r *removals) keepClients(scope uint32) {
 	}
 }
 
-// only leaves what was seen in the kernel.
-func (r *removals) only(seen waiting) {
+// keepSeen has what is not in the kernel any more wait no longer, and takes over the data
+// that the rest has there.
+func (r *removals) keepSeen(seen waiting) {
 	for _, w := range r.both() {
 		maps.DeleteFunc(w.atoms, func(id atomID, _ string) bool { _, is := seen.atoms[id]; return !is })
 		maps.DeleteFunc(w.sets, func(name string, _ bool) bool { return !seen.sets[name] })
@@ -131,6 +134,7 @@ func (b *Backend) schedule() {
 	}
 }
 
+// unschedule stops the timer; ring, if it runs already, sees that.
 func (b *Backend) unschedule() {
 	if b.late.timer != nil {
 		b.late.timer.Stop()
@@ -230,16 +234,13 @@ func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 		if due.sets[id.set] && !leadsByNumber(id.set) || id.set == sources && moved {
 			continue // goes with the map, which holds no chain
 		}
-		if batch.Len() >= batchLimit {
-			if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {
-				return err
-			}
-			batch.Reset()
-		}
 		s, _ := shapeOf(id.set)
 		b.reader.reset()
 		list, err := b.reader.elementsOf(id.set, s, id.name, data)
 		if err != nil && (len(list) == 0 || list[0].Key == nil) {
+			return err
+		}
+		if err := b.commitFull(ctx, batch); err != nil {
 			return err
 		}
 		for _, e := range list {
@@ -247,15 +248,12 @@ func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 		}
 	}
 	for addr := range due.closed {
-		if batch.Len() >= batchLimit {
-			if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {
-				return err
-			}
-			batch.Reset()
-		}
 		b.reader.reset()
 		list, err := b.reader.elementsOf(clusterIPs, shapes[clusterIPs], addr, "")
 		if err != nil {
+			return err
+		}
+		if err := b.commitFull(ctx, batch); err != nil {
 			return err
 		}
 		batch.AddElement(clusterIPs, list[0], 0)
@@ -272,4 +270,16 @@ func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 		batch.DeleteSet(name, 0)
 	}
 	return b.options.Conn.Commit(batch)
+}
+
+// commitFull has the kernel take a batch that is full, and empties it.
+func (b *Backend) commitFull(ctx context.Context, batch *nft.Batch) error {
+	if batch.Len() < batchLimit {
+		return nil
+	}
+	if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {
+		return err
+	}
+	batch.Reset()
+	return nil
 }

@@ -81,6 +81,7 @@ func (n numbers) learn(name string, id uint32) { n.byName[name], n.names[id] = i
 // name finds what a number stands for, empty when that is nothing.
 func (n numbers) name(id uint32) string { return n.names[id] }
 
+// drop frees the number of a name for another.
 func (n numbers) drop(name string) {
 	delete(n.names, n.byName[name])
 	delete(n.byName, name)

@@ -33,7 +33,7 @@ func (b *Backend) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 			return
 		}
 		if !o.stopped {
-			b.late.only(o.late)
+			b.late.keepSeen(o.late)
 			b.fresh = true
 		}
 	}
@@ -156,6 +156,7 @@ func (o *observation) sets() error {
 	return nil
 }
 
+// rankOf is when a set is read: what gives numbers their names before what holds numbers.
 func rankOf(set string) int {
 	switch {
 	case leadsByNumber(set):

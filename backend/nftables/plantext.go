@@ -33,6 +33,7 @@ type script struct {
 
 func (s *script) printf(format string, args ...any) { fmt.Fprintf(&s.text, format, args...) }
 
+// sets prints the sets that come.
 func (s *script) sets(p dataplane.Plan) {
 	for _, c := range p.Changes {
 		if c.Container != setsContainer {
@@ -45,6 +46,7 @@ func (s *script) sets(p dataplane.Plan) {
 	}
 }
 
+// chains prints all chains before any rule, since rules lead from one to another.
 func (s *script) chains(p dataplane.Plan) {
 	var rules strings.Builder
 	for _, c := range p.Changes {
@@ -97,6 +99,7 @@ func (s *script) elements(p dataplane.Plan) map[atomID]string {
 	return u.late.atoms
 }
 
+// steps prints what goes and what comes in one set: of what only changes, what differs.
 func (s *script) steps(list []step) {
 	var gone, come []string
 	for _, one := range list {
@@ -135,6 +138,7 @@ func (s *script) list(verb, set string, texts []string) {
 	}
 }
 
+// removals prints what Apply leaves for later, in the order of removeObjects.
 func (s *script) removals(p dataplane.Plan, late map[atomID]string) {
 	var chains, sets []string
 	gone := map[string]bool{}
@@ -201,6 +205,7 @@ func (s *script) texts(shape *shape, name, data string) []string {
 	return []string{name}
 }
 
+// slotTexts are the endpoints of a frontend with their slots.
 func slotTexts(name, data string) (out []string) {
 	first, second, _ := strings.Cut(data, " | ")
 	for i, list := range []string{first, second} {

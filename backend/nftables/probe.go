@@ -57,6 +57,7 @@ func (b *Backend) Probe() error {
 	return b.lacking(b.words.features())
 }
 
+// lacking tries features together, and one by one where that fails.
 func (b *Backend) lacking(features []feature) error {
 	// Each look costs the kernel some 15 ms, so that what is missing is only
 	// looked for where something is.

@@ -47,16 +47,16 @@ const mostSlots = localSlots
 // write adds the frontend; see the constant frontends for its form.
 func (r *frontend) write() error {
 	k, lists, forwards := balancerOf(r.f, r.pods)
-	if n := max(k.n, k.m); n > mostSlots {
+	if n := max(k.all, k.here); n > mostSlots {
 		return fmt.Errorf("%d endpoints of port %s, each as often as its weight; at most %d fit", n, r.f.PortName, mostSlots)
 	}
-	remembered, learn := "", learner{}
+	scope, learns := "", learner{}
 	if forwards && k.affine {
 		if r.b.words.byPort {
 			k.ports = portsOf(lists[:]...)
 		}
-		learn = learner{seconds(r.f.Affinity), k.ports}
-		remembered = scopeOf(r.f, learn)
+		learns = learner{seconds(r.f.Affinity), k.ports}
+		scope = scopeOf(r.f, learns)
 	}
 	r.open(frontends)
 	r.frontendKey()
@@ -79,20 +79,20 @@ func (r *frontend) write() error {
 	if forwards {
 		r.add(shared.slots, " ")
 		r.endpoints(lists[0])
-		if k.local && k.m > 0 {
+		if k.local && k.here > 0 {
 			r.text = append(r.text, " | "...)
 			r.endpoints(lists[1])
 		}
 	}
 	r.ranges()
-	if remembered != "" {
-		r.add("scope ", remembered)
+	if scope != "" {
+		r.add("scope ", scope)
 	}
 	r.close()
 	r.share(shared)
-	if remembered != "" {
-		r.element(scopes, remembered)
-		r.share(r.b.affinityObjects(learn))
+	if scope != "" {
+		r.element(scopes, scope)
+		r.share(r.b.affinityObjects(learns))
 	}
 	if r.f.Kind == service.ClusterIP {
 		r.open("set/" + clusterIPs)
@@ -121,6 +121,7 @@ func (r *frontend) frontendKey() {
 	r.text = strconv.AppendUint(r.text, uint64(r.f.Port), 10)
 }
 
+// endpoints writes a list of slots, which are those from 0 on, or from localSlots on.
 func (r *frontend) endpoints(list []service.Endpoint) {
 	for i, e := range list {
 		if i > 0 {
@@ -199,6 +200,8 @@ func checkText(node service.Node, svc *service.Service) error {
 	return nil
 }
 
+// breaksOut tells whether a text is longer than a name of Kubernetes or an interface can
+// be, or has a character that means something to nft.
 func breaksOut(text string) bool {
 	return len(text) > 63 || strings.ContainsFunc(text, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\`$;#!*", r)

@@ -40,6 +40,7 @@ type compiler struct {
 
 func (c *compiler) emit(e ...nft.Expr) { c.out = append(c.out, e...) }
 
+// fail keeps the first error and ends the reading.
 func (c *compiler) fail(format string, args ...any) {
 	if c.err == nil {
 		c.err = fmt.Errorf(format, args...)
@@ -110,8 +111,10 @@ const (
 	statusDNAT   = 0x20
 )
 
+// reg is the first register; whatever a rule loads begins there.
 const reg = nft.Reg
 
+// statement reads the next statement or match.
 func (c *compiler) statement() {
 	switch {
 	case c.take("counter"):
@@ -135,9 +138,9 @@ func (c *compiler) statement() {
 	case c.take("iifname"):
 		c.iifname(c.word())
 	case c.take("fib saddr type local"):
-		c.local(true)
+		c.local(nft.Fib{Dreg: reg, Source: true})
 	case c.take("fib daddr type local"):
-		c.local(false)
+		c.local(nft.Fib{Dreg: reg})
 	case c.take("meta mark"):
 		c.markStatement()
 	case c.take("meta priority set"):
@@ -202,10 +205,12 @@ func (c *compiler) iifname(quoted string) {
 	c.emit(nft.Meta{Key: unix.NFT_META_IIFNAME, Dreg: reg}, nft.Cmp{Sreg: reg, Data: data})
 }
 
-func (c *compiler) local(source bool) {
-	c.emit(nft.Fib{Dreg: reg, Source: source}, nft.Cmp{Sreg: reg, Data: host(unix.RTN_LOCAL)})
+// local goes on if the address is one of this host.
+func (c *compiler) local(lookup nft.Fib) {
+	c.emit(lookup, nft.Cmp{Sreg: reg, Data: host(unix.RTN_LOCAL)})
 }
 
+// markStatement reads "set meta mark | BIT", "set meta mark ^ BIT" and "& BIT != 0x00000000".
 func (c *compiler) markStatement() {
 	load, set := nft.Meta{Key: unix.NFT_META_MARK, Dreg: reg}, nft.MetaSet{Key: unix.NFT_META_MARK, Sreg: reg}
 	switch {
@@ -222,6 +227,7 @@ func (c *compiler) markStatement() {
 	}
 }
 
+// priority reads "none" and "KEY map @map", which the priority of the packet is set to.
 func (c *compiler) priority() {
 	set := nft.MetaSet{Key: unix.NFT_META_PRIORITY, Sreg: reg}
 	if c.take("none") {
@@ -330,6 +336,8 @@ func (c *compiler) key() (next uint32) {
 	}
 }
 
+// field loads one field, or "numgen random mod N" and "numgen inc mod N offset M", into
+// the registers from at on, and returns the first one after it.
 func (c *compiler) field(at uint32) (next uint32) {
 	for _, field := range []string{c.ip + " saddr", c.ip + " daddr", lastBits, "meta l4proto", "meta priority", "th dport"} {
 		if c.take(field) {

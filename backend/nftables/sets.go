@@ -228,6 +228,7 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 	return set
 }
 
+// partType is the type of a part for nft, and its length in bytes.
 func (w *words) partType(p part) (nft.Type, int) {
 	switch p {
 	case address:

@@ -41,6 +41,8 @@ func stepOf(set string, s *shape, stays bool) int {
 	return last
 }
 
+// isDispatch and isRefusal tell which of the two answers to a frontend a set holds.
+
 func isDispatch(set string) bool { return set == serviceIPs || set == nodePorts }
 func isRefusal(set string) bool  { return set == noEndpoints || set == noEndpointNodePorts }
 
@@ -170,6 +172,7 @@ type effect struct {
 	alters   bool // and was before, with another answer
 }
 
+// effectOf reads it off the sets that the steps are about.
 func effectOf(object []step) (e effect) {
 	for _, s := range object {
 		switch {
@@ -244,7 +247,7 @@ func (u *update) waits(s step) bool {
 		return true
 	case s.come: // others may have taken the table away while it waited
 		u.b.late.keepOpen(s.key.Name)
-	case !s.come && u.b.late.close(s.key.Name):
+	case !s.come && u.b.late.closing(s.key.Name):
 		u.b.late.keepOpen(s.key.Name)
 		return true
 	}

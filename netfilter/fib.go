@@ -51,7 +51,7 @@ func (t *prefixTable) sort() {
 // given or a person described the host.
 func NewFIB(h *Host) *FIB {
 	f := &FIB{host: h, tables: map[int]*prefixTable{}, known: h.Have.Routes || h.Have.Interfaces}
-	f.rules = h.Rules
+	f.rules = h.RoutingRules
 	if len(f.rules) == 0 {
 		f.rules = DefaultRules()
 	}

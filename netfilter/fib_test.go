@@ -28,7 +28,7 @@ func node() *Host {
 
 func TestLookup(t *testing.T) {
 	h := node()
-	h.Rules = append(DefaultRules(), RoutingRule{Priority: 100, Mark: 0x1, MarkMask: 0xf, Table: 100, SuppressPrefix: -1},
+	h.RoutingRules = append(DefaultRules(), RoutingRule{Priority: 100, Mark: 0x1, MarkMask: 0xf, Table: 100, SuppressPrefix: -1},
 		RoutingRule{Priority: 90, From: netip.MustParsePrefix("10.66.0.0/16"), Action: RuleProhibit, SuppressPrefix: -1})
 	f := NewFIB(h)
 	for _, c := range []struct {

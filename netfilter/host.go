@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"strings"
 )
@@ -10,19 +11,19 @@ import (
 // fields tell what was given: an empty list that was given means "none", one
 // that was not given means "not known".
 type Host struct {
-	Tables     []*Table
-	Interfaces []Interfaced
-	Routes     []Route
-	Rules      []RoutingRule
-	Neighbours []Neighbour
-	Sysctls    map[string]string // dotted names: net.ipv4.ip_forward
-	Flows      []ConntrackEntry
-	Sets       []*Set
-	Servers    []VirtualServer // of IPVS
-	Accounts   []string        // nfacct object names
-	Listeners  []Listener
-	Conntrack  ConntrackCounts
-	Have       Known
+	Tables       []*Table
+	Interfaces   []Interfaced
+	Routes       []Route
+	RoutingRules []RoutingRule
+	Neighbours   []Neighbour
+	Sysctls      map[string]string // dotted names: net.ipv4.ip_forward
+	Flows        []ConntrackEntry
+	Sets         []*Set
+	Servers      []VirtualServer // of IPVS
+	Accounts     []string        // nfacct object names
+	Listeners    []Listener
+	Conntrack    ConntrackCounts
+	Have         Known
 
 	// Described is true when a person described the host: then what is left
 	// out has the kernel's default. Otherwise it is not known.
@@ -34,7 +35,7 @@ type Host struct {
 
 // Known tells which parts of a Host were given.
 type Known struct {
-	Interfaces, Routes, Rules, Neighbours, Sysctls, Flows, Sets, Servers, Accounts, Listeners, Conntrack bool
+	Interfaces, Routes, RoutingRules, Neighbours, Sysctls, Flows, Sets, Servers, Accounts, Listeners, Conntrack bool
 }
 
 // Interfaced is a network interface with its addresses.
@@ -118,6 +119,29 @@ func (h *Host) AddTable(t *Table) error {
 	}
 	h.Tables = append(h.Tables, t)
 	return nil
+}
+
+// RulePlace is where a rule stands. Number counts from 1 within the chain, as the tools do.
+type RulePlace struct {
+	Table  *Table
+	Chain  *Chain
+	Number int
+}
+
+// Rules yields every rule of every table, whatever leads to it, in the order of tables,
+// chains and rules.
+func (h *Host) Rules() iter.Seq2[RulePlace, *Rule] {
+	return func(yield func(RulePlace, *Rule) bool) {
+		for _, t := range h.Tables {
+			for _, c := range t.order {
+				for i := range c.Rules {
+					if !yield(RulePlace{t, c, i + 1}, &c.Rules[i]) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // Set finds an ipset by name, nil if it was not given.

@@ -150,18 +150,15 @@ func (m maker) hosts(t *testing.T) map[string]*netfilter.Host {
 // unknowns lists what is not understood, a line each.
 func unknowns(h *netfilter.Host) string {
 	var out strings.Builder
-	for _, table := range h.Tables {
-		for _, c := range table.Chains() {
-			for i, r := range c.Rules {
-				for _, u := range r.Unknowns() {
-					fmt.Fprintf(&out, "\n\t%s %s rule %d: %s (%s)", table.Name, c.Name, i+1, u.Text, u.Why)
-				}
-				for _, s := range r.Statements {
-					if compare, ok := s.(netfilter.Compare); ok {
-						if o, ok := compare.Left.(netfilter.Opaque); ok {
-							fmt.Fprintf(&out, "\n\t%s %s rule %d: %s", table.Name, c.Name, i+1, o.Text)
-						}
-					}
+	for at, r := range h.Rules() {
+		place := fmt.Sprintf("%s %s rule %d", at.Table.Name, at.Chain.Name, at.Number)
+		for _, u := range r.Unknowns() {
+			fmt.Fprintf(&out, "\n\t%s: %s (%s)", place, u.Text, u.Why)
+		}
+		for _, s := range r.Statements {
+			if compare, ok := s.(netfilter.Compare); ok {
+				if o, ok := compare.Left.(netfilter.Opaque); ok {
+					fmt.Fprintf(&out, "\n\t%s: %s", place, o.Text)
 				}
 			}
 		}

@@ -129,14 +129,10 @@ func (r *run) strayed() bool {
 // sourceRules reports whether some rule masquerades, and whether one gives an address
 // by SNAT or NETMAP.
 func (t *Tracer) sourceRules(a netip.Addr) (masquerade, snat bool) {
-	for _, table := range t.host.Tables {
-		for _, c := range table.Chains() {
-			for i := range c.Rules {
-				x, is := c.Rules[i].Target.(netfilter.Translate)
-				masquerade = masquerade || is && x.Kind == netfilter.Masquerade
-				snat = snat || is && (x.Kind == netfilter.SNAT && x.Addrs.Contains(a) || x.Kind == netfilter.NetMap)
-			}
-		}
+	for _, rule := range t.host.Rules() {
+		x, is := rule.Target.(netfilter.Translate)
+		masquerade = masquerade || is && x.Kind == netfilter.Masquerade
+		snat = snat || is && (x.Kind == netfilter.SNAT && x.Addrs.Contains(a) || x.Kind == netfilter.NetMap)
 	}
 	return masquerade, snat
 }

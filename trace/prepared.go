@@ -12,6 +12,7 @@ type prepared struct {
 	conf   map[confKey]confValue
 }
 
+// confKey is a sysctl of an interface, and confValue what Host.ConfSysctl says of it.
 type confKey struct{ iface, leaf string }
 
 type confValue struct {
@@ -22,6 +23,7 @@ type confValue struct {
 // confLeaves are the sysctls of an interface that walks ask for, of IPv4.
 var confLeaves = []string{"route_localnet", "accept_local", "rp_filter"}
 
+// prepare works it out, once for a Tracer.
 func prepare(h *netfilter.Host) prepared {
 	p := prepared{shares: map[netfilter.StatisticRandom]*big.Rat{}, conf: map[confKey]confValue{}}
 	for _, in := range h.Interfaces {
@@ -30,14 +32,10 @@ func prepare(h *netfilter.Host) prepared {
 			p.conf[confKey{in.Name, leaf}] = confValue{v, given}
 		}
 	}
-	for _, t := range h.Tables {
-		for _, c := range t.Chains() {
-			for i := range c.Rules {
-				for _, m := range c.Rules[i].Matches {
-					if m, is := m.(netfilter.StatisticRandom); is && p.shares[m] == nil {
-						p.shares[m] = m.Share()
-					}
-				}
+	for _, rule := range h.Rules() {
+		for _, m := range rule.Matches {
+			if m, is := m.(netfilter.StatisticRandom); is && p.shares[m] == nil {
+				p.shares[m] = m.Share()
 			}
 		}
 	}

@@ -243,7 +243,7 @@ func (r *run) strictAboutOwn(a netip.Addr) bool {
 // every host has.
 func customRules(h *netfilter.Host) bool {
 	n := 0
-	for _, rule := range h.Rules {
+	for _, rule := range h.RoutingRules {
 		if rule.Family != netfilter.IPv6 {
 			n++
 		}

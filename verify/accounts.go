@@ -15,14 +15,10 @@ func checkAccounts(w *world) (out []Finding) {
 		return nil
 	}
 	missing := map[string]string{}
-	for _, t := range w.host.Tables {
-		for _, c := range t.Chains() {
-			for i := range c.Rules {
-				for _, m := range c.Rules[i].Matches {
-					if a, ok := m.(netfilter.NFAcct); ok && !slices.Contains(w.host.Accounts, a.Name) && missing[a.Name] == "" {
-						missing[a.Name] = fmt.Sprintf("%s rule %d", chainPlace(t, c.Name), i+1)
-					}
-				}
+	for at, rule := range w.host.Rules() {
+		for _, m := range rule.Matches {
+			if a, ok := m.(netfilter.NFAcct); ok && !slices.Contains(w.host.Accounts, a.Name) && missing[a.Name] == "" {
+				missing[a.Name] = fmt.Sprintf("%s rule %d", chainPlace(at.Table, at.Chain.Name), at.Number)
 			}
 		}
 	}

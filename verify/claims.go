@@ -41,12 +41,10 @@ func (c claimant) before(o claimant) int {
 func (w *world) claims() map[claim][]claimant {
 	out := map[claim][]claimant{}
 	for s := range w.in.Services.All() {
-		for _, f := range w.families {
-			for _, pf := range service.Decide(w.in.Services.Node, s, f) {
-				for _, fe := range pf.Frontends {
-					key := claimOf(f, fe)
-					out[key] = append(out[key], claimant{pf.Name, fe.Kind, s.Created})
-				}
+		for f, pf := range w.decided(s) {
+			for _, fe := range pf.Frontends {
+				key := claimOf(f, fe)
+				out[key] = append(out[key], claimant{pf.Name, fe.Kind, s.Created})
 			}
 		}
 	}
@@ -67,6 +65,13 @@ func (w *world) findWinners() map[claim]service.PortName {
 		}
 	}
 	return out
+}
+
+// isLost tells whether another Service answers where a port of this one asks to, which
+// checkClaims tells.
+func (w *world) isLost(f service.Family, pf service.PortFrontends, fe service.Frontend) bool {
+	winner, contested := w.winners[claimOf(f, fe)]
+	return contested && winner != pf.Name
 }
 
 // checkClaims finds addresses that two Services ask for.

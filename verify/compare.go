@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -75,10 +76,7 @@ func Compare(a, b Input) Comparison {
 		out.Modes[i], out.Owners[i] = w.mode(), w.proxy
 	}
 	out.Ports, out.Compared, out.Changes = found.ports, found.compared, found.list
-	for text := range found.assumed {
-		out.Assumptions = append(out.Assumptions, text)
-	}
-	slices.Sort(out.Assumptions)
+	out.Assumptions = found.assumed.sorted()
 	slices.SortFunc(out.Changes, func(x, y Change) int {
 		return cmp.Or(strings.Compare(x.Service, y.Service), strings.Compare(x.Kind, y.Kind), strings.Compare(x.Frontend, y.Frontend), strings.Compare(x.Client, y.Client))
 	})
@@ -92,41 +90,27 @@ type pair struct{ sides [2]*world }
 type changes struct {
 	ports, compared int
 	list            []Change
-	assumed         map[string]bool
+	assumed         assumptions
 }
 
+// merge adds what another worker found.
 func (c *changes) merge(o *changes) {
 	c.ports, c.compared, c.list = c.ports+o.ports, c.compared+o.compared, append(c.list, o.list...)
-	for text := range o.assumed {
-		c.assume([]string{text})
-	}
+	c.assumed.add(slices.Collect(maps.Keys(o.assumed)))
 }
 
-func (c *changes) assume(list []string) {
-	for _, text := range list {
-		if strings.HasPrefix(text, "the packet arrives by ") {
-			continue
-		}
-		if c.assumed == nil {
-			c.assumed = map[string]bool{}
-		}
-		c.assumed[text] = true
-	}
-}
-
+// service compares all that a Service asks for.
 func (p *pair) service(s *service.Service, found *changes) {
 	first := p.sides[0]
-	for _, f := range first.families {
-		for _, pf := range service.Decide(first.in.Services.Node, s, f) {
-			found.ports++
-			for _, fe := range pf.Frontends {
-				if winner, contested := first.winners[claimOf(f, fe)]; contested && winner != pf.Name {
-					continue
-				}
-				for _, to := range first.targets(f, fe) {
-					for _, c := range first.callers(f, pf, to) {
-						p.call(pf, to, c, found)
-					}
+	for f, pf := range first.decided(s) {
+		found.ports++
+		for _, fe := range pf.Frontends {
+			if first.isLost(f, pf, fe) {
+				continue
+			}
+			for _, to := range first.targets(f, fe) {
+				for _, c := range first.callers(f, pf, to) {
+					p.call(pf, to, c, found)
 				}
 			}
 		}
@@ -141,12 +125,14 @@ type seen struct {
 	ok   bool // as the Service asks
 }
 
+// call has a client call one address and port on both sides. All of it is traced tersely;
+// only what differs is traced again with every step.
 func (p *pair) call(pf service.PortFrontends, to target, c client, found *changes) {
 	var at [2]seen
 	proto, _ := netfilter.ProtoByName(string(to.fe.Protocol))
 	for i, w := range p.sides {
 		at[i] = w.see(to, c, proto, w.terse)
-		found.assume(at[i].answer.Assumptions)
+		found.assumed.add(at[i].answer.Assumptions)
 	}
 	found.compared++
 	if at[0].fate.same(at[1].fate) {
@@ -162,6 +148,7 @@ func (p *pair) call(pf service.PortFrontends, to target, c client, found *change
 	found.list = append(found.list, change)
 }
 
+// see has a client call, and judges what becomes of it.
 func (w *world) see(to target, c client, proto uint8, t *trace.Tracer) seen {
 	s := seen{call: call{client: c, target: to, flow: w.flow(c, to.to, proto)}}
 	s.want = w.expect(&to.fe, c, s.flow.Src)
@@ -196,6 +183,7 @@ func (w *world) side(s *seen) Side {
 	return out
 }
 
+// effectOf says what the difference means for who uses the Service.
 func effectOf(at [2]seen) Effect {
 	switch a, b := at[0], at[1]; {
 	case !a.fate.certain || !b.fate.certain:

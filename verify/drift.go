@@ -63,6 +63,7 @@ type differs struct {
 	where, objects []string
 }
 
+// add takes a line or element; those of one container come one after the other.
 func (d *differs) add(container, body string) {
 	if len(d.where) == 0 || d.where[len(d.where)-1] != container {
 		d.where = append(d.where, container)
@@ -70,6 +71,7 @@ func (d *differs) add(container, body string) {
 	d.objects = append(d.objects, container+": "+strings.TrimSpace(body))
 }
 
+// finding is one for all of them: they have one cause, and one mends them.
 func (d *differs) finding(owner Owner) Finding {
 	f := Finding{
 		Code: d.code, Severity: Warning, Owner: owner, Expected: d.expected, Object: d.where[0],

@@ -40,6 +40,7 @@ func hostFix(object string) string {
 	return "sysctl -w " + object + "=1, and a file in /etc/sysctl.d that keeps it"
 }
 
+// proxyName is the proxy that the rules are of, where they say.
 func (w *world) proxyName() string {
 	if w.proxy.Name != "" {
 		return w.proxy.Name

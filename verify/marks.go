@@ -13,26 +13,22 @@ func checkMarks(w *world) (out []Finding) {
 	if len(w.proxies) == 0 {
 		return nil
 	}
-	for _, t := range w.host.Tables {
-		for _, c := range t.Chains() {
-			for i := range c.Rules {
-				text, ok := w.changesMark(&c.Rules[i])
-				if !ok {
-					continue
-				}
-				s := trace.Step{Table: t.Name, Variant: t.Variant, Chain: c.Name, Rule: i + 1, Comment: c.Rules[i].Comment(), Text: c.Rules[i].Text}
-				owner := w.ownerOfStep(&s)
-				if owner.isProxy() || owner.Name == "kubelet" || !w.behindMark(t, c) {
-					continue
-				}
-				out = append(out, Finding{
-					Code: MarkCollision, Severity: Warning, Object: ruleName(&s), Owner: owner,
-					Actual:   fmt.Sprintf("%s %s bit 0x%x, by which Services know what to masquerade", owner.Name, text, w.in.Mark),
-					Expected: "nobody else changes that bit between PREROUTING and POSTROUTING",
-					Fix:      fmt.Sprintf("give %s other bits, or Services another one (masqueradeBit)", owner.Name),
-				})
-			}
+	for at, rule := range w.host.Rules() {
+		text, ok := w.changesMark(rule)
+		if !ok {
+			continue
 		}
+		s := trace.Step{Table: at.Table.Name, Variant: at.Table.Variant, Chain: at.Chain.Name, Rule: at.Number, Comment: rule.Comment(), Text: rule.Text}
+		owner := w.ownerOfStep(&s)
+		if owner.isProxy() || owner.Name == "kubelet" || !w.behindMark(at.Table, at.Chain) {
+			continue
+		}
+		out = append(out, Finding{
+			Code: MarkCollision, Severity: Warning, Object: ruleName(&s), Owner: owner,
+			Actual:   fmt.Sprintf("%s %s bit 0x%x, by which Services know what to masquerade", owner.Name, text, w.in.Mark),
+			Expected: "nobody else changes that bit between PREROUTING and POSTROUTING",
+			Fix:      fmt.Sprintf("give %s other bits, or Services another one (masqueradeBit)", owner.Name),
+		})
 	}
 	return out
 }

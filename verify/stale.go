@@ -36,18 +36,17 @@ func checkStale(w *world) (out []Finding) {
 func (w *world) wanted() map[served]bool {
 	out := map[served]bool{}
 	for s := range w.in.Services.All() {
-		for _, f := range w.families {
-			for _, pf := range service.Decide(w.in.Services.Node, s, f) {
-				for _, fe := range pf.Frontends {
-					proto, _ := netfilter.ProtoByName(string(fe.Protocol))
-					out[served{addr: fe.Addr, port: fe.Port, proto: proto}] = true
-				}
+		for _, pf := range w.decided(s) {
+			for _, fe := range pf.Frontends {
+				proto, _ := netfilter.ProtoByName(string(fe.Protocol))
+				out[served{addr: fe.Addr, port: fe.Port, proto: proto}] = true
 			}
 		}
 	}
 	return out
 }
 
+// own tells whether the host has the address.
 func (w *world) own(a netip.Addr) bool {
 	local, _ := w.fib.Local(a)
 	return local

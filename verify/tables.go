@@ -89,6 +89,7 @@ func contentOf(t *netfilter.Table) (out []content) {
 	return out
 }
 
+// partNames is a concatenation of types, as nft lists them.
 func partNames(parts []netfilter.Part) string {
 	var out []string
 	for _, p := range parts {
@@ -101,6 +102,7 @@ func partNames(parts []netfilter.Part) string {
 	return strings.Join(out, " . ")
 }
 
+// elementText is an element in a form of its own, the same for the same meaning.
 func elementText(s *netfilter.NFTSet, e *netfilter.Element) string {
 	text := netfilter.Format(s.Key, e.First)
 	switch {

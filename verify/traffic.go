@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -51,15 +52,27 @@ func (w *world) checkService(s *service.Service, t *trouble) {
 	if w.nodeUnknown() && (s.ExternalPolicy == service.Local || s.InternalPolicy == service.Local) {
 		return // which endpoints are on this node is not known, see checkNodeName
 	}
-	for _, f := range w.families {
-		for _, pf := range service.Decide(w.in.Services.Node, s, f) {
-			t.ports++
-			for _, fe := range pf.Frontends {
-				if winner, contested := w.winners[claimOf(f, fe)]; contested && winner != pf.Name {
-					continue // another Service answers there, see checkClaims
-				}
-				for _, to := range w.targets(f, fe) {
-					w.checkTarget(f, pf, to, t)
+	for f, pf := range w.decided(s) {
+		t.ports++
+		for _, fe := range pf.Frontends {
+			if w.isLost(f, pf, fe) {
+				continue
+			}
+			for _, to := range w.targets(f, fe) {
+				w.checkTarget(f, pf, to, t)
+			}
+		}
+	}
+}
+
+// decided yields what each port of a Service gets on this node, in each family that the
+// host has.
+func (w *world) decided(s *service.Service) iter.Seq2[service.Family, service.PortFrontends] {
+	return func(yield func(service.Family, service.PortFrontends) bool) {
+		for _, f := range w.families {
+			for _, pf := range service.Decide(w.in.Services.Node, s, f) {
+				if !yield(f, pf) {
+					return
 				}
 			}
 		}
@@ -81,7 +94,7 @@ func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to targe
 		if !one.answer.Certain() {
 			t.uncertain++
 		}
-		t.assume(one.answer.Assumptions)
+		t.assumed.add(one.answer.Assumptions)
 		d, ok := w.judge(&one)
 		if !ok { // once more, with all that a finding says
 			one.answer = w.in.Tracer.Trace(one.flow)
@@ -106,6 +119,7 @@ func (w *world) checkTarget(f service.Family, pf service.PortFrontends, to targe
 	t.rows = append(t.rows, row)
 }
 
+// sameWant tells whether two expectations ask the same of the host.
 func sameWant(a, b expectation) bool {
 	return a.Verdict == b.Verdict && a.Masquerade == b.Masquerade && a.closed == b.closed && slices.EqualFunc(a.Endpoints, b.Endpoints, func(x, y service.Endpoint) bool { return x.Addr == y.Addr })
 }

@@ -16,7 +16,7 @@ import (
 type trouble struct {
 	ports, flows, uncertain int
 	rows                    []Row
-	assumed                 map[string]bool
+	assumed                 assumptions
 	groups                  map[groupKey]*group
 }
 
@@ -38,18 +38,23 @@ type group struct {
 	also    []string        // codes of what else is wrong with the Service port
 }
 
-func (t *trouble) assume(list []string) {
-	for _, a := range list {
-		// What depends on the flow alone is no news about the host.
-		if strings.HasPrefix(a, "the packet arrives by ") {
+// assumptions are what was taken for granted of a host, each once. The zero value has none.
+type assumptions map[string]bool
+
+// add leaves out what depends on the flow alone, which is no news about the host.
+func (a *assumptions) add(list []string) {
+	for _, text := range list {
+		if strings.HasPrefix(text, "the packet arrives by ") {
 			continue
 		}
-		if t.assumed == nil {
-			t.assumed = map[string]bool{}
+		if *a == nil {
+			*a = assumptions{}
 		}
-		t.assumed[a] = true
+		(*a)[text] = true
 	}
 }
+
+func (a assumptions) sorted() []string { return slices.Sorted(maps.Keys(a)) }
 
 // add files one difference.
 func (t *trouble) add(w *world, pf service.PortFrontends, c *call, d difference) {
@@ -168,10 +173,7 @@ func (t *trouble) merge(o *trouble) {
 	t.flows += o.flows
 	t.uncertain += o.uncertain
 	t.rows = append(t.rows, o.rows...)
-	if t.assumed == nil {
-		t.assumed = map[string]bool{}
-	}
-	maps.Copy(t.assumed, o.assumed)
+	t.assumed.add(slices.Collect(maps.Keys(o.assumed)))
 	for key, g := range o.groups {
 		if t.groups == nil {
 			t.groups = map[groupKey]*group{}
@@ -198,7 +200,7 @@ const manyPorts = 4
 // report turns groups into findings.
 func (t *trouble) report(r *Report) (out []Finding) {
 	r.Flows, r.Uncertain = r.Flows+t.flows, r.Uncertain+t.uncertain
-	r.Assumptions = append(r.Assumptions, slices.Sorted(maps.Keys(t.assumed))...)
+	r.Assumptions = append(r.Assumptions, t.assumed.sorted()...)
 	slices.SortFunc(t.rows, func(a, b Row) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Frontend, b.Frontend))
 	})

@@ -154,8 +154,8 @@ func addState(h *netfilter.Host, t Text, kind Kind) error {
 		d.Routes, err = iproute.RouteN(t.Name, t.Text)
 		d.Have.Routes = true
 	case Rules:
-		d.Rules, err = iproute.Rules(t.Name, t.Text)
-		d.Have.Rules = true
+		d.RoutingRules, err = iproute.Rules(t.Name, t.Text)
+		d.Have.RoutingRules = true
 	case Neighbours:
 		d.Neighbours, err = iproute.Neighbours(t.Name, t.Text)
 		d.Have.Neighbours = true
@@ -197,7 +197,7 @@ func addState(h *netfilter.Host, t Text, kind Kind) error {
 func merge(h, d *netfilter.Host) {
 	h.Interfaces = append(h.Interfaces, d.Interfaces...)
 	h.Routes = append(h.Routes, d.Routes...)
-	h.Rules = append(h.Rules, d.Rules...)
+	h.RoutingRules = append(h.RoutingRules, d.RoutingRules...)
 	h.Neighbours = append(h.Neighbours, d.Neighbours...)
 	h.Flows = append(h.Flows, d.Flows...)
 	h.Sets = append(h.Sets, d.Sets...)
@@ -212,7 +212,7 @@ func merge(h, d *netfilter.Host) {
 	a, b := &h.Have, d.Have
 	a.Interfaces = a.Interfaces || b.Interfaces
 	a.Routes = a.Routes || b.Routes
-	a.Rules = a.Rules || b.Rules
+	a.RoutingRules = a.RoutingRules || b.RoutingRules
 	a.Neighbours = a.Neighbours || b.Neighbours
 	a.Sysctls = a.Sysctls || b.Sysctls
 	a.Flows = a.Flows || b.Flows

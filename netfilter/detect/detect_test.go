@@ -88,10 +88,10 @@ func TestSeveralTextsMakeOneHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Tables) != 2 || len(h.Interfaces) != 1 || len(h.Routes) != 1 || len(h.Rules) != 2 || len(h.Sets) != 1 || len(h.Flows) != 1 || len(h.Neighbours) != 1 || h.Described {
+	if len(h.Tables) != 2 || len(h.Interfaces) != 1 || len(h.Routes) != 1 || len(h.RoutingRules) != 2 || len(h.Sets) != 1 || len(h.Flows) != 1 || len(h.Neighbours) != 1 || h.Described {
 		t.Errorf("%+v", h)
 	}
-	if h.Have != (netfilter.Known{Interfaces: true, Routes: true, Rules: true, Neighbours: true, Sysctls: true, Flows: true, Sets: true}) {
+	if h.Have != (netfilter.Known{Interfaces: true, Routes: true, RoutingRules: true, Neighbours: true, Sysctls: true, Flows: true, Sets: true}) {
 		t.Errorf("%+v", h.Have)
 	}
 }

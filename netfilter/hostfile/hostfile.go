@@ -62,7 +62,7 @@ func Parse(name, text string) (*netfilter.Host, error) {
 		return nil, fmt.Errorf("hostfile: %s: %w", name, err)
 	}
 	h := &netfilter.Host{Described: true, Sysctls: map[string]string{}}
-	h.Have = netfilter.Known{Interfaces: f.Interfaces != nil, Routes: f.Routes != nil, Rules: f.Rules != nil, Neighbours: f.Neighbours != nil, Sysctls: f.Sysctls != nil}
+	h.Have = netfilter.Known{Interfaces: f.Interfaces != nil, Routes: f.Routes != nil, RoutingRules: f.Rules != nil, Neighbours: f.Neighbours != nil, Sysctls: f.Sysctls != nil}
 	for _, step := range []func(*netfilter.Host) error{f.interfaces, f.routes, f.rules, f.rest} {
 		if err := step(h); err != nil {
 			return nil, fmt.Errorf("hostfile: %s: %w", name, err)
@@ -148,7 +148,7 @@ func (f *file) routes(h *netfilter.Host) error {
 
 func (f *file) rules(h *netfilter.Host) error {
 	if len(f.Rules) > 0 {
-		h.Rules = netfilter.DefaultRules()
+		h.RoutingRules = netfilter.DefaultRules()
 	}
 	for i, r := range f.Rules {
 		x := netfilter.RoutingRule{Priority: r.Priority, Mark: r.Mark, MarkMask: r.Mask, IIF: r.IIF, Table: r.Table, SuppressPrefix: -1}
@@ -169,7 +169,7 @@ func (f *file) rules(h *netfilter.Host) error {
 			*p.to = q.Masked()
 			x.Family = netfilter.FamilyOf(q.Addr())
 		}
-		h.Rules = append(h.Rules, x)
+		h.RoutingRules = append(h.RoutingRules, x)
 	}
 	return nil
 }

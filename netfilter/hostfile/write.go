@@ -34,7 +34,7 @@ func Format(h *netfilter.Host) (text string, left []string, err error) {
 		}
 		out["routes"] = append(out["routes"], some(o))
 	}
-	if n := len(h.Rules) - 2*len(netfilter.DefaultRules()); n > 0 {
+	if n := len(h.RoutingRules) - 2*len(netfilter.DefaultRules()); n > 0 {
 		left = append(left, fmt.Sprintf("%d routing rules", n))
 	}
 	for _, n := range h.Neighbours {

@@ -154,9 +154,9 @@ func routingRules(h *netfilter.Host, family int) error {
 		case unix.FR_ACT_PROHIBIT:
 			x.Action = netfilter.RuleProhibit
 		}
-		h.Rules = append(h.Rules, x)
+		h.RoutingRules = append(h.RoutingRules, x)
 	}
-	h.Have.Rules = true
+	h.Have.RoutingRules = true
 	return nil
 }
 

@@ -3,6 +3,7 @@ package nftables
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -179,22 +180,41 @@ func (b *Backend) forgetIn(set, end string, stale staleClients) error {
 			keys = append(keys, append([]byte(nil), e.Key...))
 		}
 	})
-	for try := 0; err == nil && len(keys) > 0 && try < forgetTries; try++ {
-		if keys, err = b.forgetKeys(set, keys); err == nil {
-			break
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return b.forgetKeys(set, keys)
 }
 
-// forgetKeys deletes clients; those that are gone already are left out, and what
-// is left is to be tried again with a nil error.
-func (b *Backend) forgetKeys(set string, keys [][]byte) ([][]byte, error) {
+// forgetKeys deletes clients, of whom some may be gone already.
+func (b *Backend) forgetKeys(set string, keys [][]byte) error {
+	for try := range forgetTries {
+		if len(keys) == 0 {
+			return nil
+		}
+		var err error
+		if keys, err = b.tryToForget(set, keys, try > 0); err != nil {
+			return err
+		}
+	}
+	if len(keys) > 0 {
+		return fmt.Errorf("nftables: %d clients in map %s are to be forgotten, and again and again some of them expired first", len(keys), set)
+	}
+	return nil
+}
+
+// tryToForget deletes all of these clients or none, and returns those that are left to
+// be tried: without those that were gone, where that was why. The kernel tells of one in
+// a message, so that to find all takes a message for each.
+func (b *Backend) tryToForget(set string, keys [][]byte, apart bool) (left [][]byte, err error) {
 	batch := nft.NewBatch(b.table)
 	for i, key := range keys {
+		if apart {
+			batch.Apart()
+		}
 		batch.DeleteElement(set, nft.Element{Key: key}, i)
 	}
-	err := b.options.Conn.Commit(batch)
+	err = b.options.Conn.Commit(batch)
 	var refused *nft.BatchError
 	if err == nil || !errors.As(err, &refused) || len(refused.Refused) == 0 {
 		return nil, err
@@ -206,7 +226,7 @@ func (b *Backend) forgetKeys(set string, keys [][]byte) ([][]byte, error) {
 		}
 		gone[r.Tag] = true
 	}
-	left := keys[:0]
+	left = keys[:0]
 	for i, key := range keys {
 		if !gone[i] {
 			left = append(left, key)

@@ -254,6 +254,10 @@ func (b *Batch) element(op, flags uint16, set string, e Element, tag int) {
 	writeElement(&b.w, e)
 }
 
+// Apart has the next element begin a message. Of the elements in a message the kernel
+// names no more than the first that it does not take.
+func (b *Batch) Apart() { b.endList() }
+
 // endList ends an element list that is being written.
 func (b *Batch) endList() {
 	if b.list.open {

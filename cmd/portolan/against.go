@@ -22,33 +22,33 @@ type difference struct {
 	plan   dataplane.Plan
 }
 
-// compare returns what differs between what Services ask for and the rules of
+// compare returns what differs between what is wanted and the rules of
 // the kernel ("kernel") or of an iptables-save output (the name of a file).
-func compare(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
-	switch c.Mode {
+func (w wanted) compare(ctx context.Context, against string) ([]difference, error) {
+	switch w.config.Mode {
 	case config.NFTables:
-		return compareTables(ctx, against, c, s, families)
+		return w.compareTables(ctx, against)
 	case config.IPVS:
-		return compareServers(ctx, against, c, s, families)
+		return w.compareServers(ctx, against)
 	}
-	texts, err := rulesOf(ctx, against, families)
+	texts, err := rulesOf(ctx, against, w.families)
 	if err != nil {
 		return nil, err
 	}
-	return compareTexts(ctx, texts, c, s, families)
+	return w.compareTexts(ctx, texts)
 }
 
 // compareTexts is compare for rules as iptables-save prints them.
-func compareTexts(ctx context.Context, texts map[service.Family]string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+func (w wanted) compareTexts(ctx context.Context, texts map[service.Family]string) ([]difference, error) {
 	var out []difference
-	for _, f := range families {
+	for _, f := range w.families {
 		text, ok := texts[f]
 		if !ok {
 			continue
 		}
-		b := backend.New(backend.OptionsOf(planOptions(c, f), text))
+		b := backend.New(backend.OptionsOf(planOptions(w.config, f), text))
 		sync := dataplane.NewSync(backend.NewDump(b, text))
-		if _, err := renderAll(b, sync, s); err != nil {
+		if _, err := renderAll(b, sync, w.services); err != nil {
 			return nil, err
 		}
 		plan, err := sync.Diff(ctx)
@@ -85,6 +85,7 @@ func rulesOf(ctx context.Context, against string, families []service.Family) (ma
 	return out, nil
 }
 
+// kernelRules are the rules of this host, read as iptables-save would.
 func kernelRules(ctx context.Context, families []service.Family) (map[service.Family]string, error) {
 	host, err := iptables.Detect(ctx)
 	if err != nil {
@@ -147,6 +148,7 @@ func printDifferencesText(w io.Writer, list []difference) error {
 	return nil
 }
 
+// jsonChange is one line, element or server that differs.
 type jsonChange struct {
 	Family    string `json:"family"`
 	Action    string `json:"action"` // create, replace or delete

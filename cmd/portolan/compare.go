@@ -82,7 +82,7 @@ func fillSides(cmd *cobra.Command, f hostFlags, sides *[2]comparedSide) (base *n
 
 // plannedHost is a host after the proxy has written its rules.
 func plannedHost(c config.Config, s *service.Snapshot, base *netfilter.Host) (*netfilter.Host, error) {
-	p, err := makePlan(c, s, bothFamilies)
+	p, err := wanted{c, s, bothFamilies}.plan()
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func runCompare(cmd *cobra.Command, f verifyFlags, args []string) error {
 	if len(f.host.rules) > 0 {
 		return errors.New("verify: --compare A B names the rules of both sides; leave out --rules")
 	}
-	c, err := f.configured(cmd)
+	c, err := configured(cmd, f.config)
 	if err != nil {
 		return err
 	}

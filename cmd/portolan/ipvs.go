@@ -117,9 +117,9 @@ func kernelRelease() sysctl.Release {
 	return r
 }
 
-// compareServers returns what differs between what Services ask for and what the
-// kernel has in ipvs mode.
-func compareServers(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+// compareServers returns what differs between what is wanted and what the kernel has in
+// ipvs mode.
+func (w wanted) compareServers(ctx context.Context, against string) ([]difference, error) {
 	if against != "kernel" {
 		return nil, errors.New("flag --against: in ipvs mode only the kernel can be compared with")
 	}
@@ -129,13 +129,13 @@ func compareServers(ctx context.Context, against string, c config.Config, s *ser
 	}
 	var out []difference
 	for _, f := range toolFamilies {
-		if !slices.Contains(families, f.model) {
+		if !slices.Contains(w.families, f.model) {
 			continue
 		}
-		o := ipvsOptions(c, f.model)
+		o := ipvsOptions(w.config, f.model)
 		tool := detected.Tool(f.tool)
 		o.RandomFully, o.LiberalTCP = tool.RandomFully(), liberalTCP()
-		plan, err := compareServersOf(ctx, o, tool, s)
+		plan, err := compareServersOf(ctx, o, tool, w.services)
 		if err != nil {
 			return nil, err
 		}
@@ -144,6 +144,7 @@ func compareServers(ctx context.Context, against string, c config.Config, s *ser
 	return out, nil
 }
 
+// compareServersOf is compareServers for one family.
 func compareServersOf(ctx context.Context, o ipvs.Options, tool *iptables.Tool, s *service.Snapshot) (dataplane.Plan, error) {
 	kernel, err := ipvs.OpenKernel(tool)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 // labReadyWithin bounds how long the agents of a lab may take to set up their nodes.
 const labReadyWithin = 30 * time.Second
 
+// labFlags say what a lab is like.
 type labFlags struct {
 	nodes, podsPerNode int
 	podnet, proxyMode  string
@@ -103,15 +104,14 @@ func exitAs(code int, err error) error {
 	return exitError{code: code}
 }
 
+// run builds a lab, shows it, removes it, and looks that nothing of it is left.
 func (f labFlags) run(ctx context.Context, out io.Writer, command []string) error {
 	return f.withPlan(ctx, func(plan demo.Plan, network labNetwork) error {
 		before, err := lab.Stock()
 		if err != nil {
 			return err
 		}
-		result := f.inside(ctx, out, plan, network, func(l *lab.Lab, manifests []string, self string) error {
-			return f.show(ctx, out, l, plan, manifests, self, command)
-		})
+		result := f.inside(ctx, out, plan, network, func(b builtLab) error { return b.show(ctx, out, command) })
 		left, err := lab.LeftAfter(before, 5*time.Second)
 		switch {
 		case err != nil:
@@ -170,8 +170,16 @@ func (f labFlags) plan(ctx context.Context) (demo.Plan, error) {
 	return demo.ForServices(services, f.nodes)
 }
 
+// builtLab is a lab in which the agents have done their work.
+type builtLab struct {
+	*lab.Lab
+	plan      demo.Plan
+	manifests []string // where its Services are
+	program   string   // the path of this one, which the agents run
+}
+
 // inside builds the lab with its agents, has use do what it is for, and removes it.
-func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, network labNetwork, use func(l *lab.Lab, manifests []string, self string) error) error {
+func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, network labNetwork, use func(builtLab) error) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("lab: find this program: %w", err)
@@ -200,15 +208,15 @@ func (f labFlags) inside(ctx context.Context, out io.Writer, plan demo.Plan, net
 		return err
 	}
 	fmt.Fprintf(out, "portolan proxy has programmed every node within %.1f s.\n", time.Since(began).Seconds())
-	return errors.Join(use(l, manifests, self), l.Close())
+	return errors.Join(use(builtLab{l, plan, manifests, self}), l.Close())
 }
 
 // show makes the calls of the plan, walks a packet and runs the user's command.
-func (f labFlags) show(ctx context.Context, out io.Writer, l *lab.Lab, plan demo.Plan, manifests []string, self string, command []string) error {
+func (b builtLab) show(ctx context.Context, out io.Writer, command []string) error {
 	fmt.Fprintln(out)
-	result := plan.Show(ctx, l, out)
+	result := b.plan.Show(ctx, b.Lab, out)
 	fmt.Fprintln(out)
-	if w, ok := walkOf(l, plan, self, manifests); ok && ctx.Err() == nil {
+	if w, ok := b.walk(); ok && ctx.Err() == nil {
 		err := w.Show(ctx, out)
 		if !errors.Is(err, demo.ErrUnexpected) { // the table has said so
 			result = errors.Join(result, err)
@@ -216,11 +224,12 @@ func (f labFlags) show(ctx context.Context, out io.Writer, l *lab.Lab, plan demo
 		fmt.Fprintln(out)
 	}
 	if ctx.Err() == nil && len(command) > 0 {
-		result = errors.Join(result, runCommand(ctx, l, command))
+		result = errors.Join(result, runCommand(ctx, b.Lab, command))
 	}
 	return result
 }
 
+// servicesFile is where a lab keeps its own Services, in its folder of manifests.
 const servicesFile = "services.yaml"
 
 // writeManifests returns where the Services are: in the user's files, or in those

@@ -53,16 +53,16 @@ func (f labFlags) hold(ctx context.Context, out io.Writer) error {
 		return errors.Join(err, fmt.Errorf("lab up: one is up already, held by process %d: \"portolan lab down\" removes it", s.PID))
 	}
 	return f.withPlan(ctx, func(plan demo.Plan, network labNetwork) error {
-		return f.inside(ctx, out, plan, network, func(l *lab.Lab, manifests []string, _ string) error {
-			absolute := make([]string, len(manifests))
-			for i, m := range manifests {
+		return f.inside(ctx, out, plan, network, func(b builtLab) error {
+			absolute := make([]string, len(b.manifests))
+			for i, m := range b.manifests {
 				path, err := filepath.Abs(m)
 				if err != nil {
 					return fmt.Errorf("lab: %w", err)
 				}
 				absolute[i] = path
 			}
-			if err := l.Publish(absolute); err != nil {
+			if err := b.Publish(absolute); err != nil {
 				return err
 			}
 			fmt.Fprintln(out, "\nIt stays up: lab shell, capture, traffic, walk, kill, drain, add; lab down removes it.")
@@ -70,8 +70,8 @@ func (f labFlags) hold(ctx context.Context, out io.Writer) error {
 				<-ctx.Done()
 				return nil
 			}
-			return serveOrders(ctx, l, plan.NewController(l, func(text []byte) error {
-				return replaceFile(filepath.Join(manifests[0], servicesFile), text)
+			return serveOrders(ctx, b.Lab, plan.NewController(b.Lab, func(text []byte) error {
+				return replaceFile(filepath.Join(b.manifests[0], servicesFile), text)
 			}))
 		})
 	})

@@ -14,20 +14,20 @@ import (
 	"portolan/trace/explain"
 )
 
-// walkOf is the walk that a plan ends with: from the last pod to the Service of
+// walk is the walk that lab run ends with: from the last pod to the Service of
 // the first call, by way of another node if there is one.
-func walkOf(l *lab.Lab, plan demo.Plan, self string, manifests []string) (demo.Walk, bool) {
-	if len(plan.Calls) == 0 {
+func (b builtLab) walk() (demo.Walk, bool) {
+	if len(b.plan.Calls) == 0 {
 		return demo.Walk{}, false
 	}
-	call := plan.Calls[0]
-	w := demo.Walk{Proto: call.Proto, To: call.To, Tries: 10, Trace: traceIn(self, manifests)}
-	for _, n := range l.Nodes() {
+	call := b.plan.Calls[0]
+	w := demo.Walk{Proto: call.Proto, To: call.To, Tries: 10, Trace: traceIn(b.program, b.manifests)}
+	for _, n := range b.Nodes() {
 		w.Nodes = append(w.Nodes, &n.Host)
 	}
-	w.Hosts = append(w.Hosts, l.Client)
-	for _, p := range plan.Topology.Pods {
-		w.Hosts = append(w.Hosts, &l.Pod(p.Name).Host)
+	w.Hosts = append(w.Hosts, b.Client)
+	for _, p := range b.plan.Topology.Pods {
+		w.Hosts = append(w.Hosts, &b.Pod(p.Name).Host)
 	}
 	w.From = hostOf(call.From, w)
 	return w, w.From != nil

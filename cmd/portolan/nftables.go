@@ -31,9 +31,8 @@ var tableFamilies = []struct {
 const kubeProxyTable = "kube-proxy"
 
 // newTables returns a backend for each IP family whose tables this kernel takes, and
-// what reads its counters.
-// It fails when there is none, and says what is missing. trouble hears of removals
-// that failed.
+// what reads its counters. It fails when there is none, and says what is missing. trouble
+// hears of removals that failed.
 func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, error)) (out []agent.Family, dropped map[service.Family]metrics.ReadDropped, err error) {
 	dropped = map[service.Family]metrics.ReadDropped{}
 	var errs []error
@@ -54,6 +53,7 @@ func newTables(c config.Config, log *slog.Logger, trouble func(service.Family, e
 	return out, dropped, nil
 }
 
+// newTable is newTables for one family.
 func newTable(c config.Config, f service.Family, first *nftables.FirstWrites, log *slog.Logger, trouble func(service.Family, error)) (*nftables.Backend, error) {
 	if f == service.IPv6 {
 		if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
@@ -79,9 +79,9 @@ func newTable(c config.Config, f service.Family, first *nftables.FirstWrites, lo
 	return b, nil
 }
 
-// compareTables returns what differs between what Services ask for and our
-// tables in the kernel.
-func compareTables(ctx context.Context, against string, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+// compareTables returns what differs between what is wanted and our tables in the kernel,
+// or in a file.
+func (w wanted) compareTables(ctx context.Context, against string) ([]difference, error) {
 	if against != "kernel" {
 		texts, err := detect.Read(against)
 		if err != nil {
@@ -94,11 +94,11 @@ func compareTables(ctx context.Context, against string, c config.Config, s *serv
 		if !slices.ContainsFunc(host.Tables, func(t *netfilter.Table) bool { return t.Variant == netfilter.Native }) {
 			return nil, fmt.Errorf("flag --against: %s has no table of nft: give it the output of nft list ruleset", against)
 		}
-		return compareListing(host, c, s, families)
+		return w.compareListing(host)
 	}
 	var out []difference
-	for _, f := range families {
-		plan, err := compareTable(ctx, nftables.Options{Family: f, MasqueradeBit: c.MasqueradeBit, LiberalTCP: liberalTCP()}, s)
+	for _, f := range w.families {
+		plan, err := compareTable(ctx, nftables.Options{Family: f, MasqueradeBit: w.config.MasqueradeBit, LiberalTCP: liberalTCP()}, w.services)
 		if err != nil {
 			return nil, err
 		}
@@ -107,13 +107,13 @@ func compareTables(ctx context.Context, against string, c config.Config, s *serv
 	return out, nil
 }
 
-// compareListing returns what differs between what Services ask for and our tables in a
+// compareListing returns what differs between what is wanted and our tables in a
 // listing. Where the host lets odd TCP packets pass, so does the plan.
-func compareListing(host *netfilter.Host, c config.Config, s *service.Snapshot, families []service.Family) ([]difference, error) {
+func (w wanted) compareListing(host *netfilter.Host) ([]difference, error) {
 	if host.Sysctls["net.netfilter.nf_conntrack_tcp_be_liberal"] == "1" {
-		c.Conntrack.TCPBeLiberal = true
+		w.config.Conntrack.TCPBeLiberal = true
 	}
-	p, err := makePlan(c, s, families)
+	p, err := w.plan()
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +141,7 @@ func listedFamilies(host *netfilter.Host) (out []service.Family) {
 	return out
 }
 
+// compareTable is compareTables for one family in the kernel.
 func compareTable(ctx context.Context, o nftables.Options, s *service.Snapshot) (dataplane.Plan, error) {
 	conn, err := nft.Dial()
 	if err != nil {

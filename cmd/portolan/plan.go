@@ -50,12 +50,9 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 		if *output != "text" && *output != "json" {
 			return fmt.Errorf("flag --output: %q is neither text nor json", *output)
 		}
-		c, warnings, err := flags.Config(true)
+		c, err := configured(cmd, flags)
 		if err != nil {
 			return err
-		}
-		for _, w := range warnings {
-			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
 		if len(c.Options.Manifests) == 0 {
 			return errNoInput
@@ -69,10 +66,11 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 			settings.NodePorts.Local = settings.NodeIPs
 		}
 		snapshot, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr())
+		want := wanted{c, snapshot, families}
 		if *against != "" {
-			err = planAgainst(cmd, *against, c, snapshot, families, *output)
+			err = want.printAgainst(cmd, *against, *output)
 		} else {
-			err = printPlan(cmd, c, snapshot, families, *output)
+			err = want.print(cmd, *output)
 		}
 		if refused && (err == nil || errors.As(err, new(exitError))) {
 			return exitError{code: exitCannotTell}
@@ -82,16 +80,26 @@ Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 	return cmd
 }
 
-func printPlan(cmd *cobra.Command, c config.Config, s *service.Snapshot, families []service.Family, output string) error {
-	p, err := makePlan(c, s, families)
+// wanted is what Services ask of a node, and how the proxy would write it, in which
+// families.
+type wanted struct {
+	config   config.Config
+	services *service.Snapshot
+	families []service.Family
+}
+
+// print prints what would be written into an empty kernel.
+func (w wanted) print(cmd *cobra.Command, output string) error {
+	p, err := w.plan()
 	if err != nil {
 		return err
 	}
 	return p.print(cmd.OutOrStdout(), output)
 }
 
-func planAgainst(cmd *cobra.Command, against string, c config.Config, s *service.Snapshot, families []service.Family, output string) error {
-	list, err := compare(cmd.Context(), against, c, s, families)
+// printAgainst prints the difference to rules that are there.
+func (w wanted) printAgainst(cmd *cobra.Command, against, output string) error {
+	list, err := w.compare(cmd.Context(), against)
 	if err != nil {
 		return err
 	}
@@ -146,16 +154,17 @@ type ownedObject struct {
 	object dataplane.Object
 }
 
-func makePlan(c config.Config, s *service.Snapshot, families []service.Family) (plan, error) {
+// plan works out what would be written into an empty kernel.
+func (w wanted) plan() (plan, error) {
 	var out plan
-	for _, f := range families {
-		b, text := planBackend(c, f)
+	for _, f := range w.families {
+		b, text := planBackend(w.config, f)
 		sync := dataplane.NewSync(&dataplane.Fake{}) // an empty kernel
-		objects, err := renderAll(b, sync, s)
+		objects, err := renderAll(b, sync, w.services)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, familyPlan{f, objects, text(sync.Plan()), c.Mode == config.NFTables})
+		out = append(out, familyPlan{f, objects, text(sync.Plan()), w.config.Mode == config.NFTables})
 	}
 	return out, nil
 }
@@ -219,6 +228,7 @@ func (p plan) print(w io.Writer, output string) error {
 	return nil
 }
 
+// jsonObject is an object with its owner.
 type jsonObject struct {
 	Family    string `json:"family"`
 	Owner     string `json:"owner"` // namespace/name of the Service; empty for what no Service asks for

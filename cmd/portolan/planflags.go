@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -23,4 +24,14 @@ func addPlanFlags(cmd *cobra.Command) *config.Flags {
 	flags := config.AddFlags(cmd.Flags())
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(flagsOfRules, f.Name) })
 	return flags
+}
+
+// configured is the configuration of the flags, which stand above the file; its warnings
+// are printed.
+func configured(cmd *cobra.Command, flags *config.Flags) (config.Config, error) {
+	c, warnings, err := flags.Config(true)
+	for _, w := range warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+	}
+	return c, err
 }

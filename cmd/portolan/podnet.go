@@ -111,6 +111,7 @@ func fromEnvironment(set *pflag.FlagSet, lookup func(string) (string, bool)) err
 	return errors.Join(errs...)
 }
 
+// run keeps the pod network until the context ends, or removes it.
 func (f *podnetFlags) run(cmd *cobra.Command) error {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.Level(-f.verbosity)}))
 	o, err := f.options(log)
@@ -120,7 +121,7 @@ func (f *podnetFlags) run(cmd *cobra.Command) error {
 	if os.Geteuid() != 0 {
 		return badNews(errors.New("podnet: to program the kernel needs root"))
 	}
-	rules, closeRules, err := podnetRules(cmd.Context(), o.Config, f.masquerade, f.forward, !f.noFullyRandom, log)
+	rules, closeRules, err := f.openRules(cmd.Context(), o.Config, log)
 	if err != nil {
 		return badNews(err)
 	}
@@ -144,6 +145,8 @@ func isAddr(text string) bool {
 	return err == nil
 }
 
+// options holds the flags and the file against each other; what they say of Nodes and rules
+// is added by cluster and openRules.
 func (f *podnetFlags) options(log *slog.Logger) (agent.Options, error) {
 	o := agent.Options{NodeName: f.nodeName, Masquerade: f.masquerade, SubnetFile: f.subnetFile, CNIFile: f.cniFile, Log: log, RetryMin: retryMin, RetryMax: 30 * time.Second, Full: time.Duration(f.resyncSeconds) * time.Second}
 	switch {
@@ -180,6 +183,7 @@ func (f *podnetFlags) options(log *slog.Logger) (agent.Options, error) {
 	return o, err
 }
 
+// choice says how the external interface is found.
 func (f *podnetFlags) choice() (linux.Choice, error) {
 	c := linux.Choice{Names: f.ifaces}
 	for _, text := range f.patterns {

@@ -13,20 +13,22 @@ import (
 	"portolan/podnet/linux"
 )
 
-// podnetRules opens where the masquerade and forward rules of each family go: the
-// iptables variant that the host uses, or tables of nftables.
-func podnetRules(ctx context.Context, c podnet.Config, masquerade, forward, fullyRandom bool, log *slog.Logger) (map[podnet.Family]agent.Rules, func(), error) {
-	render := func(t podnet.Topology) (m, f []podnet.Rule) {
-		if masquerade {
-			m = podnet.MasqueradeRules(t)
-		}
-		if forward {
-			f = podnet.ForwardRules(t)
-		}
-		return m, f
+// renderRules are the rules that the flags ask for.
+func (f *podnetFlags) renderRules(t podnet.Topology) (masquerade, forward []podnet.Rule) {
+	if f.masquerade {
+		masquerade = podnet.MasqueradeRules(t)
 	}
+	if f.forward {
+		forward = podnet.ForwardRules(t)
+	}
+	return masquerade, forward
+}
+
+// openRules opens where the masquerade and forward rules of each family go: the
+// iptables variant that the host uses, or tables of nftables.
+func (f *podnetFlags) openRules(ctx context.Context, c podnet.Config, log *slog.Logger) (rules map[podnet.Family]agent.Rules, end func(), err error) {
 	if c.NFTables {
-		return nftablesRules(c, render, fullyRandom)
+		return f.openNFTables(c)
 	}
 	host, err := iptables.Detect(ctx)
 	if err != nil {
@@ -34,8 +36,8 @@ func podnetRules(ctx context.Context, c podnet.Config, masquerade, forward, full
 	}
 	log.Info("iptables", "variant", string(host.Variant), "reason", host.Reason)
 	var tools []*iptables.Tool
-	for _, f := range c.Families() {
-		tools = append(tools, host.Tool(iptables.Family(f)))
+	for _, family := range c.Families() {
+		tools = append(tools, host.Tool(iptables.Family(family)))
 	}
 	watch, err := iptables.NewWatch(tools...)
 	if err != nil {
@@ -47,40 +49,41 @@ func podnetRules(ctx context.Context, c podnet.Config, masquerade, forward, full
 		defer close(over)
 		watch.Run(watching)
 	}()
-	end := func() {
+	end = func() {
 		stop()
 		<-over
 		_ = watch.Close() // nothing depends on it any more
 	}
-	out := map[podnet.Family]agent.Rules{}
-	for i, f := range c.Families() {
-		random := fullyRandom && tools[i].RandomFully()
-		out[f] = agent.Rules{Kernel: linux.NewIPTables(tools[i], watch), Render: func(t podnet.Topology) []dataplane.Object {
-			m, f := render(t)
-			return podnet.IPTables(m, f, random)
+	rules = map[podnet.Family]agent.Rules{}
+	for i, family := range c.Families() {
+		random := !f.noFullyRandom && tools[i].RandomFully()
+		rules[family] = agent.Rules{Kernel: linux.NewIPTables(tools[i], watch), Render: func(t podnet.Topology) []dataplane.Object {
+			masquerade, forward := f.renderRules(t)
+			return podnet.IPTables(masquerade, forward, random)
 		}}
 	}
-	return out, end, nil
+	return rules, end, nil
 }
 
-func nftablesRules(c podnet.Config, render func(podnet.Topology) (m, f []podnet.Rule), fullyRandom bool) (map[podnet.Family]agent.Rules, func(), error) {
-	out := map[podnet.Family]agent.Rules{}
+// openNFTables is openRules for tables of nftables.
+func (f *podnetFlags) openNFTables(c podnet.Config) (rules map[podnet.Family]agent.Rules, end func(), err error) {
+	rules = map[podnet.Family]agent.Rules{}
 	var conns []*nft.Conn
-	end := func() {
+	end = func() {
 		for _, c := range conns {
 			_ = c.Close() // nothing depends on it any more
 		}
 	}
-	for _, f := range c.Families() {
+	for _, family := range c.Families() {
 		conn, err := nft.Dial()
 		if err != nil {
 			end()
 			return nil, nil, fmt.Errorf("podnet: %w", err)
 		}
 		conns = append(conns, conn)
-		out[f] = agent.Rules{Kernel: linux.NewNFTables(conn, f, fullyRandom), Render: func(t podnet.Topology) []dataplane.Object {
-			return linux.NFTablesObjects(render(t))
+		rules[family] = agent.Rules{Kernel: linux.NewNFTables(conn, family, !f.noFullyRandom), Render: func(t podnet.Topology) []dataplane.Object {
+			return linux.NFTablesObjects(f.renderRules(t))
 		}}
 	}
-	return out, end, nil
+	return rules, end, nil
 }

@@ -64,25 +64,28 @@ func runProxy(ctx context.Context, c config.Config, settings kube.Settings, show
 		loopback(s)
 	})
 	defer ramp.Stop()
-	work.add(followSource(c, settings, source, kernel, report, ramp.Publish, log))
+	look := newOnlookers(c, source, kernel, report, log)
+	work.add(func(ctx context.Context) error {
+		return source.follow(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
+			look(s)
+			ramp.Publish(s)
+		})
+	})
 	a.Run(work.ctx)
 	return work.end()
 }
 
-// followSource hands every Snapshot on, after those have seen it who only look: at what
+// newOnlookers returns what sees every Snapshot ahead of the agent and only looks: at what
 // of the cluster or of the configuration people should hear about.
-func followSource(c config.Config, settings kube.Settings, source input, kernel backends, report *reports, publish func(*service.Snapshot), log *slog.Logger) func(context.Context) error {
+func newOnlookers(c config.Config, source input, kernel backends, report *reports, log *slog.Logger) func(*service.Snapshot) {
 	detect := newDetectorLog(c.DetectLocalMode, familiesOf(kernel.families), log)
 	complain := newComplaintLog(complaintsIn(c), log, source.tell)
 	many := newLayoutLog(c, kernel.variant, log)
-	return func(ctx context.Context) error {
-		return source.follow(ctx, watchAddresses(ctx, settings, log), func(s *service.Snapshot) {
-			detect(s.Node)
-			report.health.SetEligible(!s.Node.Leaving)
-			complain(s)
-			many(s)
-			publish(s)
-		})
+	return func(s *service.Snapshot) {
+		detect(s.Node)
+		report.health.SetEligible(!s.Node.Leaving)
+		complain(s)
+		many(s)
 	}
 }
 

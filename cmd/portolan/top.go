@@ -131,12 +131,9 @@ type liveNode struct {
 
 // followNode returns when Services are known.
 func followNode(cmd *cobra.Command, flags *config.Flags) (*liveNode, error) {
-	c, warnings, err := flags.Config(true)
+	c, err := configured(cmd, flags)
 	if err != nil {
 		return nil, err
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 	}
 	settings, err := nodeSettings(c)
 	if err != nil {

@@ -86,17 +86,8 @@ what may change cannot be told.`,
 	return cmd
 }
 
-// configured is the configuration of the flags; its warnings are printed.
-func (f verifyFlags) configured(cmd *cobra.Command) (config.Config, error) {
-	c, warnings, err := f.config.Config(true)
-	for _, w := range warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
-	}
-	return c, err
-}
-
 func runVerify(cmd *cobra.Command, f verifyFlags) error {
-	c, err := f.configured(cmd)
+	c, err := configured(cmd, f.config)
 	if err != nil {
 		return err
 	}
@@ -247,13 +238,13 @@ func driftOf(ctx context.Context, c config.Config, s *service.Snapshot, host *ne
 	var list []difference
 	switch {
 	case len(rules) == 0:
-		list, err = compare(ctx, "kernel", c, s, bothFamilies)
+		list, err = wanted{c, s, bothFamilies}.compare(ctx, "kernel")
 	case mode == config.NFTables:
-		list, err = compareListing(host, c, s, listedFamilies(host))
+		list, err = wanted{c, s, listedFamilies(host)}.compareListing(host)
 	case mode == config.IPTables:
 		var texts map[service.Family]string
 		if texts, err = savedRules(rules); err == nil {
-			list, err = compareTexts(ctx, texts, c, s, bothFamilies)
+			list, err = wanted{c, s, bothFamilies}.compareTexts(ctx, texts)
 		}
 	}
 	plans := make([]dataplane.Plan, 0, len(list))

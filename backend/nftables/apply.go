@@ -37,6 +37,8 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 		return err
 	}
 	stale := b.staleClients(p)
+	doubtful := b.doubtful
+	b.doubtful = true // until they are forgotten
 	if err := u.write(); err != nil {
 		return err
 	}
@@ -44,6 +46,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	if err := b.forget(stale); err != nil {
 		return err
 	}
+	b.doubtful = doubtful
 	u.late.stale = stale
 	b.late.young.add(u.late)
 	b.schedule()

@@ -52,9 +52,11 @@ type Backend struct {
 	// rebuild: what is there cannot be changed into what is wanted, so the next
 	// plan, which takes the table for empty, replaces it in one transaction.
 	rebuild bool
-	fresh   bool                  // nothing was written since the last observation
-	notices chan dataplane.Notice // of Changes, nil before
-	deaf    *deafness             // nil unless Changes waits for the first write
+	fresh   bool // nothing was written since the last observation
+	// doubtful: clients may be remembered whose endpoint is gone; see strays.
+	doubtful bool
+	notices  chan dataplane.Notice // of Changes, nil before
+	deaf     *deafness             // nil unless Changes waits for the first write
 }
 
 // New returns a Backend. It touches nothing.
@@ -74,6 +76,7 @@ func New(o Options) *Backend {
 		late:    newRemovals(),
 
 		removeAfter: removeAfter,
+		doubtful:    true,
 	}
 	b.reader.b = b
 	return b

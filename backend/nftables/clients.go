@@ -53,12 +53,13 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 
 // staleOf adds the clients of the endpoints that a frontend with affinity loses.
 func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
-	scope, before := "", ""
+	scope := ""
+	var before []string // several where a process was killed before it removed one
 	for a := range atoms(frontends, r.Old.Key.Name, r.Old.Body) {
 		s, ok := shapeOf(a.set)
 		switch {
 		case ok && s.isSlots():
-			before = a.data
+			before = append(before, a.data)
 		case ok && s.holds == aScope:
 			scope = a.data
 		}
@@ -67,8 +68,11 @@ func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
 		return
 	}
 	for a := range atoms(frontends, r.New.Key.Name, r.New.Body) {
-		if s, ok := shapeOf(a.set); ok && s.isSlots() && a.data != before {
-			if lost := b.lost(before, a.data); len(lost) > 0 {
+		if s, ok := shapeOf(a.set); !ok || !s.isSlots() {
+			continue
+		}
+		for _, before := range before {
+			if lost := b.lost(before, a.data); before != a.data && len(lost) > 0 {
 				stale.add(staleClients{b.ids.byName[scope]: lost})
 			}
 		}

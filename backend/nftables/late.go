@@ -206,6 +206,7 @@ func (b *Backend) remove(ctx context.Context, due waiting) error {
 		return nil
 	}
 	b.late.failures++
+	b.doubtful = true
 	time.AfterFunc(min(time.Second<<min(b.late.failures, 6), time.Minute), b.lookAgain)
 	return fmt.Errorf("nftables: remove what is not used any more: %w", err)
 }

@@ -144,6 +144,9 @@ func (o *observation) sets() error {
 			return err
 		}
 	}
+	if err := o.strays(ours, entries); err != nil {
+		return err
+	}
 	o.give(frontends, dataplane.Keyed, "", "")
 	for name, e := range entries {
 		if e.empty() {

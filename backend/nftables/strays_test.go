@@ -1,0 +1,54 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"portolan/dataplane"
+	"portolan/service"
+)
+
+// TestClientsOfAKilledProcess: who came to an endpoint that went, when the process was
+// killed or its write failed, moves on after the next look; others stay.
+func TestClientsOfAKilledProcess(t *testing.T) {
+	const one, two = "default/web-1:http", "default/web-2:http"
+	for _, f := range families {
+		another := func() *service.Service { // of as many endpoints, so that no slot is left over
+			s := sticky(f, 1, 3)
+			s.Ports[0].Endpoints[2].Addr = netip.AddrPortFrom(at(f.Pod, 77), 8080)
+			return s
+		}
+		for what, now := range map[string]*service.Service{"fewer": sticky(f, 1, 2), "another": another(), "more": sticky(f, 1, 4)} {
+			for _, killed := range []bool{false, true} {
+				t.Run(f.Family.String()+" "+what, func(t *testing.T) {
+					c := newClientsStand(t, f)
+					c.write(sticky(f, 1, 3), sticky(f, 2, 3))
+					c.write(now)
+					for i, e := range f.Endpoints(3, 8080) {
+						remember(t, c.b, one, at(f.External, i+1), e.Addr)
+						remember(t, c.b, two, at(f.External, i+1), e.Addr)
+					}
+					c.all = remembered(t, c.b)
+					c.b.stop() // what waits is forgotten
+					if killed {
+						c.b = live(t, f.Family)
+						c.sync = dataplane.NewSync(c.b)
+					} else {
+						c.b.doubtful = true
+					}
+					program(t, c.b, c.sync, nodeOf(f), now, sticky(f, 2, 3))
+					if _, err := c.sync.Reconcile(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					settle(t, c.b)
+					var gone []string
+					if third := f.Endpoints(3, 8080)[2]; !slices.Contains(now.Ports[0].Endpoints, third) {
+						gone = append(gone, clientText(one, third.Addr))
+					}
+					c.check("after a look", gone...)
+				})
+			}
+		}
+	}
+}

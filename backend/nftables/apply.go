@@ -42,7 +42,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	if err := u.write(); err != nil {
 		return err
 	}
-	b.rebuild = false
+	b.rebuild, b.replace, b.misfits = false, false, 0
 	if err := b.forget(stale); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (u *update) sortSets(c dataplane.Change) error {
 	if len(c.Replaced) > 0 {
 		// A set cannot change its shape while rules look into it. The next
 		// observation finds nothing, so that the next plan is the whole table.
-		u.b.rebuild = true
+		u.b.replace = true
 		return fmt.Errorf("nftables: apply: set %s is there in another shape; the table will be replaced", c.Replaced[0].New.Key.Name)
 	}
 	for _, o := range c.Created {
@@ -333,17 +333,19 @@ func (u *update) elements(s step) (old, now []nft.Element, err error) {
 	if s.goes {
 		old, err = u.b.reader.elementsOf(s.set, s.shape, s.key.Name, s.old)
 		if err != nil && (len(old) == 0 || old[0].Key == nil) {
-			return nil, nil, err
+			u.b.replace = true // what cannot be named cannot be removed by itself
+			return nil, nil, fmt.Errorf("%w; the table will be replaced", err)
 		}
 	}
 	return old, now, nil
 }
 
 // exchange removes elements before it adds others, since those may have the same keys.
+// The tag of a removal is the complement of that of its object.
 func (u *update) exchange(s step, gone, come []nft.Element) {
 	tag := u.tagOf(s.key)
 	for _, e := range gone {
-		u.batch.DeleteElement(s.set, e, tag)
+		u.batch.DeleteElement(s.set, e, ^tag)
 	}
 	for _, e := range come {
 		u.batch.AddElement(s.set, e, tag)

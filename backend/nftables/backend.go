@@ -49,10 +49,12 @@ type Backend struct {
 	late removals
 	// reader is used again and again, and empty between two locks of mu.
 	reader reader
-	// rebuild: what is there cannot be changed into what is wanted, so the next
-	// plan, which takes the table for empty, replaces it in one transaction.
-	rebuild bool
-	fresh   bool // nothing was written since the last observation
+	// replace: what is there cannot be changed into what is wanted, so the next look
+	// takes the table for empty. After such a look, rebuild: the plan replaces it in one
+	// transaction.
+	replace, rebuild bool
+	misfits          int  // times in a row that the kernel would not remove what was just seen
+	fresh            bool // nothing was written since the last observation
 	// doubtful: clients may be remembered whose endpoint is gone; see strays.
 	doubtful bool
 	notices  chan dataplane.Notice // of Changes, nil before

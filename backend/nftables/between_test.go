@@ -245,6 +245,29 @@ func TestWhatWaitsWhileOthersDelete(t *testing.T) {
 	}
 }
 
+// TestWhatWaitsWhileOthersDeleteAll: an address that was to come later does not come when
+// its Service went together with the table.
+func TestWhatWaitsWhileOthersDeleteAll(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.Family.String(), func(t *testing.T) {
+			netnstest.Enter(t)
+			b := live(t, f.Family)
+			sync := dataplane.NewSync(b)
+			for i := range 2 {
+				program(t, b, sync, nodeOf(f), f.Web(i+1, 1))
+				apply(t, sync)
+			}
+			load(t, "flush ruleset")
+			sync.Remove(f.Web(2, 1).Name.String())
+			if _, err := sync.Reconcile(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			settle(t, b)
+			nothingToDo(t, b, nodeOf(f), f.Web(1, 1))
+		})
+	}
+}
+
 // TestWhatWaitsGoesByItself: nobody has to ask for it.
 func TestWhatWaitsGoesByItself(t *testing.T) {
 	netnstest.Enter(t)

@@ -275,8 +275,8 @@ func (w *words) parseKey(out []byte, parts []part, text string) ([]byte, error) 
 				out = append(out, b[:]...)
 			}
 		case protocol:
-			number := protocolNumber(one)
-			if number == 0 {
+			number, is := protocolNumber(one)
+			if !is {
 				return nil, fmt.Errorf("protocol %q", one)
 			}
 			out = append(out, number, 0, 0, 0)
@@ -296,19 +296,18 @@ func (w *words) parseKey(out []byte, parts []part, text string) ([]byte, error) 
 // protocols that a Service can name, by number.
 var protocols = map[byte]string{6: "tcp", 17: "udp", 132: "sctp"}
 
-// protocolNumber also takes numbers, which stand for what we do not write; 0 is
-// none.
-func protocolNumber(name string) byte {
+// protocolNumber also takes numbers, which stand for what we do not write.
+func protocolNumber(name string) (number byte, is bool) {
 	switch name {
 	case "tcp":
-		return 6
+		return 6, true
 	case "udp":
-		return 17
+		return 17, true
 	case "sctp":
-		return 132
+		return 132, true
 	}
-	n, _ := strconv.ParseUint(name, 10, 8) // 0 when it is not a number
-	return byte(n)
+	n, err := strconv.ParseUint(name, 10, 8)
+	return byte(n), err == nil
 }
 
 // keyText writes the bytes of a concatenation as text.

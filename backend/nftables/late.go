@@ -103,6 +103,13 @@ func (r *removals) keepOpen(addr string) {
 	}
 }
 
+// nothingCloses: the addresses that wait come with all that is wanted, and no others.
+func (r *removals) nothingCloses() {
+	for _, w := range r.both() {
+		clear(w.closed)
+	}
+}
+
 // keepClients has a scope that was gone remember clients again.
 func (r *removals) keepClients(scope uint32) {
 	for _, w := range r.both() {
@@ -207,6 +214,7 @@ func (b *Backend) remove(ctx context.Context, due waiting) error {
 	}
 	b.late.failures++
 	b.doubtful = true
+	b.replace = b.replace || b.late.failures > 1 // others made of it what cannot go by itself
 	time.AfterFunc(min(time.Second<<min(b.late.failures, 6), time.Minute), b.lookAgain)
 	return fmt.Errorf("nftables: remove what is not used any more: %w", err)
 }

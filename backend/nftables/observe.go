@@ -56,8 +56,8 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 	return !o.stopped
 }
 
-// run reads the whole table. A table of another layout is not read: it will be replaced,
-// and nothing is said to be there.
+// run reads the whole table. A table that will be replaced, since it is of another layout
+// or no packet meets it, is not read, and nothing is said to be there.
 func (o *observation) run() error {
 	b := o.b
 	b.ids = newNumbers()
@@ -68,13 +68,18 @@ func (o *observation) run() error {
 	}
 	if !there {
 		b.rebuild = false
+		b.late.nothingCloses()
 		return nil
+	}
+	dormant, err := b.options.Conn.IsDormant(b.table)
+	if err != nil {
+		return err
 	}
 	chains, err := b.options.Conn.Chains(b.table)
 	if err != nil {
 		return err
 	}
-	b.rebuild = b.rebuild || !slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == layoutChain(layout) })
+	b.rebuild = b.replace || dormant || !slices.ContainsFunc(chains, func(c nft.Chain) bool { return c.Name == layoutChain(layout) })
 	if b.rebuild {
 		return nil
 	}

@@ -34,12 +34,29 @@ func (u *update) refusal(e *nft.BatchError, err error) error {
 		}
 		refusal := &dataplane.Refusal{Err: err}
 		if r.Certain {
-			refusal.Key = *u.keys[r.Tag]
+			tag := r.Tag
+			if tag < 0 { // see exchange
+				tag = ^tag
+				if u.misfits() {
+					return fmt.Errorf("%w; the table will be replaced", err)
+				}
+			}
+			refusal.Key = *u.keys[tag]
 			refusal.Err = fmt.Errorf("nftables: apply: %s %s: %w", refusal.Key.Container, refusal.Key.Name, r.Err)
 		}
 		return refusal
 	}
 	return err
+}
+
+// misfits notes that the kernel would not remove an element. Where it was just seen, and
+// not for the first time, it is no element that a text can stand for: others made it.
+func (u *update) misfits() bool {
+	if u.fresh {
+		u.b.misfits++
+	}
+	u.b.replace = u.b.replace || u.b.misfits > 1
+	return u.b.replace
 }
 
 var contentErrors = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.EOPNOTSUPP, unix.E2BIG, unix.EMLINK, unix.ENFILE,

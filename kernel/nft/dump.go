@@ -96,6 +96,19 @@ func (c *Conn) HasTable(t Table) (bool, error) {
 	return false, nil
 }
 
+// IsDormant tells whether somebody put the table to sleep (nft's flag dormant): then no
+// packet meets its rules. One that does not exist is not dormant.
+func (c *Conn) IsDormant(t Table) (bool, error) {
+	attrs, err := c.get(unix.NFT_MSG_GETTABLE, t.Family, func(w *netlink.Writer) { w.Text(unix.NFTA_TABLE_NAME, t.Name) })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	f := fieldsOf(attrs)
+	return f.u32(unix.NFTA_TABLE_FLAGS)&tableDormant != 0, dumpError("flags", t, err)
+}
+
+const tableDormant = 1 // NFT_TABLE_F_DORMANT
+
 // Tables lists the tables of a family.
 func (c *Conn) Tables(f Family) ([]string, error) {
 	var out []string

@@ -102,7 +102,7 @@ func (r *run) chain(b netfilter.Hooked) fate {
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		t, target, f := r.apply(top.chain, n, rule)
+		t, target, f := r.apply(ruleAt{top.chain, n, rule})
 		switch t {
 		case done:
 			return f
@@ -120,27 +120,40 @@ func (r *run) chain(b netfilter.Hooked) fate {
 	}
 }
 
+// ruleAt is a rule where it stands: the number in its chain, from 1. The policy of a chain
+// is number 0, without a rule.
+type ruleAt struct {
+	chain  *netfilter.Chain
+	number int
+	rule   *netfilter.Rule
+}
+
+// place names a rule.
+func (r *run) place(at ruleAt) string {
+	return r.tab.Name + " " + at.chain.Name + " rule " + strconv.Itoa(at.number)
+}
+
 // apply runs one rule, if it matches.
-func (r *run) apply(c *netfilter.Chain, n int, rule *netfilter.Rule) (turn, netfilter.Jump, fate) {
-	if rule.Statements != nil {
-		return r.statements(c, n, rule)
+func (r *run) apply(at ruleAt) (turn, netfilter.Jump, fate) {
+	if at.rule.Statements != nil {
+		return r.statements(at)
 	}
-	if !r.matches(rule, n, c) {
+	if !r.matches(at) {
 		return onward, netfilter.Jump{}, goOn
 	}
-	switch target := rule.Target.(type) {
+	switch target := at.rule.Target.(type) {
 	case netfilter.Return:
-		r.step(c, n, rule, ActReturn, "", "")
+		r.step(at, ActReturn, "", "")
 		return back, netfilter.Jump{}, goOn
 	case netfilter.Jump:
 		act := ActJump
 		if target.Goto {
 			act = ActGoto
 		}
-		r.step(c, n, rule, act, target.Chain, "")
+		r.step(at, act, target.Chain, "")
 		return into, target, goOn
 	}
-	f := r.target(c, n, rule)
+	f := r.target(at)
 	ended := r.ended
 	r.ended = false
 	if f != goOn || ended {
@@ -180,24 +193,24 @@ func (r *run) jump(stack []frame, j netfilter.Jump) (out []frame, looped bool) {
 // unless they drop.
 func (r *run) policy(c *netfilter.Chain) fate {
 	if c.Policy == netfilter.PolicyDrop {
-		r.step(c, 0, nil, ActPolicy, "DROP", "")
+		r.step(ruleAt{chain: c}, ActPolicy, "DROP", "")
 		r.end(Dropped, "the policy of "+r.tab.Name+" "+c.Name+" is DROP")
 		return stop
 	}
 	if len(c.Rules) > 0 {
-		r.step(c, 0, nil, ActPolicy, "ACCEPT", "")
+		r.step(ruleAt{chain: c}, ActPolicy, "ACCEPT", "")
 	}
 	return goOn
 }
 
 // step records a rule that matched.
-func (r *run) step(c *netfilter.Chain, n int, rule *netfilter.Rule, act Action, target, note string) {
-	s := Step{Hop: len(r.hops) - 1, Hook: r.hops[len(r.hops)-1].Hook, Table: r.tab.Name, Variant: r.tab.Variant, Chain: c.Name, Rule: n, Action: act, Target: target, Note: note}
+func (r *run) step(at ruleAt, act Action, target, note string) {
+	s := Step{Hop: len(r.hops) - 1, Hook: r.hops[len(r.hops)-1].Hook, Table: r.tab.Name, Variant: r.tab.Variant, Chain: at.chain.Name, Rule: at.number, Action: act, Target: target, Note: note}
 	s.Src, s.Dst, s.DstPort, s.Mark = r.pkt.src, r.pkt.dst, r.pkt.dport, r.pkt.mark
-	if rule != nil {
-		s.Text, s.Comment = rule.Text, rule.Comment()
+	if at.rule != nil {
+		s.Text, s.Comment = at.rule.Text, at.rule.Comment()
 	} else {
-		s.Text = "-P " + c.Name + " " + target
+		s.Text = "-P " + at.chain.Name + " " + target
 		if r.tab.Variant == netfilter.Native {
 			s.Text = "policy " + strings.ToLower(target)
 		}
@@ -208,9 +221,9 @@ func (r *run) step(c *netfilter.Chain, n int, rule *netfilter.Rule, act Action, 
 // matches evaluates a rule's matches. What is certainly false comes first, so
 // that no fork is made for a rule that cannot match; the forks then follow
 // from left to right, as the kernel would come to them.
-func (r *run) matches(rule *netfilter.Rule, n int, c *netfilter.Chain) bool {
+func (r *run) matches(at ruleAt) bool {
 	open := false
-	for _, m := range rule.Matches {
+	for _, m := range at.rule.Matches {
 		switch r.eval(m).truth {
 		case no:
 			return false
@@ -221,10 +234,10 @@ func (r *run) matches(rule *netfilter.Rule, n int, c *netfilter.Chain) bool {
 	if !open {
 		return true
 	}
-	for _, m := range rule.Matches {
+	for _, m := range at.rule.Matches {
 		switch v := r.eval(m); v.truth {
 		case maybe:
-			if !r.o.unsure(v.key, r.tab.Name+" "+c.Name+" rule "+strconv.Itoa(n)+": "+v.why) {
+			if !r.o.unsure(v.key, r.place(at)+": "+v.why) {
 				return false
 			}
 		case chance:

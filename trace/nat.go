@@ -138,7 +138,7 @@ func (t *Tracer) sourceRules(a netip.Addr) (masquerade, snat bool) {
 }
 
 // translate carries out a NAT target and records the step.
-func (r *run) translate(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+func (r *run) translate(at ruleAt, t netfilter.Translate) fate {
 	dst := r.hook == netfilter.Prerouting || r.hook == netfilter.Output
 	wrong := r.base.Type != netfilter.NATChain
 	switch t.Kind {
@@ -150,14 +150,14 @@ func (r *run) translate(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfi
 		wrong = wrong || r.hook != netfilter.Postrouting
 	}
 	if wrong {
-		r.step(c, n, rule, ActUnknown, t.Kind.String(), "the kernel refuses this target here")
+		r.step(at, ActUnknown, t.Kind.String(), "the kernel refuses this target here")
 		r.end(Unknown, t.Kind.String()+" in "+r.tab.Name+" "+r.base.Name+", which the kernel refuses")
 		return stop
 	}
 	if dst {
-		return r.translateDst(c, n, rule, t)
+		return r.translateDst(at, t)
 	}
-	return r.translateSrc(c, n, rule, t)
+	return r.translateSrc(at, t)
 }
 
 // pickAddr takes one address of a range; the kernel chooses by a hash of the
@@ -181,7 +181,7 @@ func (r *run) pickAddr(rng netfilter.AddrRange) netip.Addr {
 }
 
 // translateDst carries out DNAT, NETMAP and REDIRECT.
-func (r *run) translateDst(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+func (r *run) translateDst(at ruleAt, t netfilter.Translate) fate {
 	p := &r.pkt
 	addr, port := p.dst, p.dport
 	act := ActDNAT
@@ -195,7 +195,7 @@ func (r *run) translateDst(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 	case netfilter.Redirect:
 		act = ActRedirect
 		if addr = r.redirectAddr(); !addr.IsValid() {
-			r.step(c, n, rule, act, "", "")
+			r.step(at, act, "", "")
 			r.end(Dropped, "REDIRECT finds no address on "+devName(p.in))
 			return stop
 		}
@@ -212,7 +212,7 @@ func (r *run) translateDst(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 			port = t.Ports.First
 		}
 	}
-	r.step(c, n, rule, act, endpoint(addr, port), "")
+	r.step(at, act, endpoint(addr, port), "")
 	if addr != p.dst || port != p.dport {
 		r.ct.dnat = true
 	}
@@ -258,7 +258,7 @@ func mapPrefix(a netip.Addr, p netip.Prefix) netip.Addr {
 }
 
 // translateSrc carries out SNAT, NETMAP and MASQUERADE.
-func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Translate) fate {
+func (r *run) translateSrc(at ruleAt, t netfilter.Translate) fate {
 	p := &r.pkt
 	addr, port := p.src, p.sport
 	act := ActSNAT
@@ -273,7 +273,7 @@ func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 		act = ActMasquerade
 		var ok bool
 		if addr, ok = r.masqueradeAddr(); !ok {
-			r.step(c, n, rule, act, "", "")
+			r.step(at, act, "", "")
 			r.end(Dropped, "MASQUERADE finds no address on "+devName(p.out))
 			return stop
 		}
@@ -295,7 +295,7 @@ func (r *run) translateSrc(c *netfilter.Chain, n int, rule *netfilter.Rule, t ne
 	if !addr.IsValid() {
 		target = "the address of " + devName(p.out)
 	}
-	r.step(c, n, rule, act, target, "")
+	r.step(at, act, target, "")
 	if addr != p.src || port != p.sport {
 		r.ct.snat = true
 	}

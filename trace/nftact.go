@@ -245,7 +245,7 @@ func (r *run) rewrite(e *effect, s netfilter.Rewrite) (ok bool, f fate) {
 		}
 		t.Ports = netfilter.PortRange{First: uint16(netfilter.Number(d.value)), Last: uint16(netfilter.Number(d.until()))}
 	}
-	f = r.translate(e.chain, e.number, e.rule, t)
+	f = r.translate(e.at, t)
 	e.stepped = true
 	e.does(ActCount, "") // the step says the rest
 	return true, f

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"portolan/netfilter"
@@ -20,9 +19,7 @@ const (
 
 // effect is what a rule of nft has done so far, for its step.
 type effect struct {
-	chain   *netfilter.Chain
-	number  int
-	rule    *netfilter.Rule
+	at      ruleAt
 	act     Action
 	target  string
 	notes   []string
@@ -72,12 +69,12 @@ func (e *effect) does(a Action, target string) {
 }
 
 // statements runs a rule of nft.
-func (r *run) statements(c *netfilter.Chain, n int, rule *netfilter.Rule) (turn, netfilter.Jump, fate) {
-	e := &effect{chain: c, number: n, rule: rule}
+func (r *run) statements(at ruleAt) (turn, netfilter.Jump, fate) {
+	e := &effect{at: at}
 	r.note = e
-	for i, s := range rule.Statements {
+	for i, s := range at.rule.Statements {
 		r.drawn, r.used = r.drawn[:0], 0
-		ok, t, j, f := r.statement(e, s, rule.Statements[i+1:])
+		ok, t, j, f := r.statement(e, s, at.rule.Statements[i+1:])
 		switch {
 		case !ok:
 			if e.changed {
@@ -101,7 +98,7 @@ func (r *run) statements(c *netfilter.Chain, n int, rule *netfilter.Rule) (turn,
 func (r *run) record(e *effect, partly bool) {
 	note := strings.Join(e.notes, "; ")
 	if !e.stepped {
-		r.step(e.chain, e.number, e.rule, e.act, e.target, note)
+		r.step(e.at, e.act, e.target, note)
 	}
 	s := &r.steps[len(r.steps)-1]
 	s.Partly = partly
@@ -166,7 +163,7 @@ func (r *run) ending(e *effect, s netfilter.Statement) (ok bool, t turn, j netfi
 		return true, done, j, goOn
 	case netfilter.Drop:
 		e.does(ActDrop, "")
-		r.end(Dropped, r.ruleReason("drops it", e.chain, e.number, e.rule)+because(e))
+		r.end(Dropped, r.ruleReason("drops it", e.at)+because(e))
 		return true, done, j, stop
 	case netfilter.Return:
 		e.does(ActReturn, "")
@@ -186,17 +183,17 @@ func (r *run) ending(e *effect, s netfilter.Statement) (ok bool, t turn, j netfi
 		with := rejectWith(s.With, r.family())
 		e.does(ActReject, with)
 		e.say(rejectNote(with))
-		r.end(Rejected, r.ruleReason("rejects it with "+with, e.chain, e.number, e.rule)+because(e))
+		r.end(Rejected, r.ruleReason("rejects it with "+with, e.at)+because(e))
 		return true, done, j, stop
 	case netfilter.NFQueue:
 		r.record(e, false)
 		r.steps = r.steps[:len(r.steps)-1] // queue makes its own
-		f = r.queue(e.chain, e.number, e.rule, s)
+		f = r.queue(e.at, s)
 		e.stepped = true
 		r.ended = false
 		return true, done, j, f
 	case netfilter.Unknown:
-		f = r.unknownTarget(e.chain, e.number, e.rule, s)
+		f = r.unknownTarget(e.at, s)
 		e.stepped = true
 		if f == stop {
 			t = done
@@ -270,7 +267,7 @@ func (v value) mark() string { return string('0'+rune(v.truth)) + v.key }
 
 // where begins a doubt about a rule.
 func (r *run) where(e *effect) string {
-	return r.tab.Name + " " + e.chain.Name + " rule " + strconv.Itoa(e.number) + ": "
+	return r.place(e.at) + ": "
 }
 
 // test evaluates a condition.

@@ -10,53 +10,53 @@ import (
 
 // target carries out a rule's target other than jumps and RETURN. ended is set
 // when the walk of the table is over although fate is goOn.
-func (r *run) target(c *netfilter.Chain, n int, rule *netfilter.Rule) fate {
+func (r *run) target(at ruleAt) fate {
 	p := &r.pkt
-	switch t := rule.Target.(type) {
+	switch t := at.rule.Target.(type) {
 	case nil:
-		r.step(c, n, rule, ActCount, "", "")
+		r.step(at, ActCount, "", "")
 	case netfilter.Accept:
-		r.step(c, n, rule, ActAccept, "", "")
+		r.step(at, ActAccept, "", "")
 		r.ended = true
 	case netfilter.Drop:
-		r.step(c, n, rule, ActDrop, "", "")
-		r.end(Dropped, r.ruleReason("drops it", c, n, rule))
+		r.step(at, ActDrop, "", "")
+		r.end(Dropped, r.ruleReason("drops it", at))
 		return stop
 	case netfilter.Reject:
-		r.step(c, n, rule, ActReject, t.With, rejectNote(t.With))
-		r.end(Rejected, r.ruleReason("rejects it with "+t.With, c, n, rule))
+		r.step(at, ActReject, t.With, rejectNote(t.With))
+		r.end(Rejected, r.ruleReason("rejects it with "+t.With, at))
 		return stop
 	case netfilter.Translate:
-		return r.translate(c, n, rule, t)
+		return r.translate(at, t)
 	case netfilter.SetMark:
 		mark := t.Apply(p.mark)
-		r.step(c, n, rule, ActMark, fmt.Sprintf("0x%x", mark), markNote(t))
+		r.step(at, ActMark, fmt.Sprintf("0x%x", mark), markNote(t))
 		p.mark = mark
 	case netfilter.SetConnMark:
-		r.connMark(c, n, rule, t)
+		r.connMark(at, t)
 	case netfilter.CT:
 		if t.NoTrack && r.ct.state == 0 {
 			r.ct.state = netfilter.StateUntracked
 		}
-		r.step(c, n, rule, ActContinue, "CT", map[bool]string{true: "the packet is not tracked: no NAT"}[t.NoTrack])
+		r.step(at, ActContinue, "CT", map[bool]string{true: "the packet is not tracked: no NAT"}[t.NoTrack])
 	case netfilter.TProxy:
 		p.mark = p.mark&^t.Mask ^ t.Value
-		r.step(c, n, rule, ActTProxy, endpoint(t.Addr, t.Port), "")
+		r.step(at, ActTProxy, endpoint(t.Addr, t.Port), "")
 		r.assumed.add("a local socket listens for TPROXY")
 		r.ended = true
 	case netfilter.NFQueue:
-		return r.queue(c, n, rule, t)
+		return r.queue(at, t)
 	case netfilter.Log:
-		r.step(c, n, rule, ActContinue, t.Kind, "")
+		r.step(at, ActContinue, t.Kind, "")
 	case netfilter.Note:
-		r.step(c, n, rule, ActContinue, t.Name, "")
+		r.step(at, ActContinue, t.Name, "")
 		if t.Name == "TTL" || t.Name == "HL" {
 			p.ttl = newTTL(t.Text, p.ttl)
 		}
 	case netfilter.SetChange:
-		r.step(c, n, rule, ActContinue, "SET", "")
+		r.step(at, ActContinue, "SET", "")
 	case netfilter.Unknown:
-		return r.unknownTarget(c, n, rule, t)
+		return r.unknownTarget(at, t)
 	default:
 		panic(fmt.Sprintf("trace: no meaning for target %T", t))
 	}
@@ -81,14 +81,15 @@ func newTTL(options string, ttl int) int {
 }
 
 // ruleReason names a deciding rule: table, chain, number, and its comment.
-func (r *run) ruleReason(does string, c *netfilter.Chain, n int, rule *netfilter.Rule) string {
-	s := fmt.Sprintf("rule %d of %s %s %s", n, r.tab.Name, c.Name, does)
-	if text := rule.Comment(); text != "" {
+func (r *run) ruleReason(does string, at ruleAt) string {
+	s := fmt.Sprintf("rule %d of %s %s %s", at.number, r.tab.Name, at.chain.Name, does)
+	if text := at.rule.Comment(); text != "" {
 		s += ": " + text
 	}
 	return s
 }
 
+// rejectNote says what an answer means to who gets it.
 func rejectNote(with string) string {
 	switch {
 	case strings.HasSuffix(with, "port-unreachable"):
@@ -114,9 +115,10 @@ func markNote(m netfilter.SetMark) string {
 	return fmt.Sprintf("mark = (mark & ~0x%x) xor 0x%x", m.Mask, m.Value)
 }
 
-func (r *run) connMark(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.SetConnMark) {
+// connMark is CONNMARK: xt_connmark of Linux.
+func (r *run) connMark(at ruleAt, t netfilter.SetConnMark) {
 	if !r.tracked() {
-		r.step(c, n, rule, ActContinue, "CONNMARK", "the packet has no conntrack entry")
+		r.step(at, ActContinue, "CONNMARK", "the packet has no conntrack entry")
 		return
 	}
 	packet, connection := r.pkt.mark, r.ct.mark
@@ -128,14 +130,14 @@ func (r *run) connMark(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfil
 	case netfilter.ConnMarkRestore:
 		packet = packet&^t.NFMask ^ connection&t.CTMask
 	}
-	r.step(c, n, rule, ActContinue, "CONNMARK", fmt.Sprintf("connection mark 0x%x, packet mark 0x%x", connection, packet))
+	r.step(at, ActContinue, "CONNMARK", fmt.Sprintf("connection mark 0x%x, packet mark 0x%x", connection, packet))
 	r.pkt.mark, r.ct.mark = packet, connection
 }
 
 // queue: a program decides, unless none listens and bypass accepts.
-func (r *run) queue(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.NFQueue) fate {
-	r.step(c, n, rule, ActQueue, "NFQUEUE", "a program decides")
-	if t.Bypass && !r.o.unsure("queue", "rule "+fmt.Sprint(n)+" of "+c.Name+": whether a program listens on the queue is not known") {
+func (r *run) queue(at ruleAt, t netfilter.NFQueue) fate {
+	r.step(at, ActQueue, "NFQUEUE", "a program decides")
+	if t.Bypass && !r.o.unsure("queue", "rule "+fmt.Sprint(at.number)+" of "+at.chain.Name+": whether a program listens on the queue is not known") {
 		r.ended = true
 		return goOn
 	}
@@ -144,13 +146,13 @@ func (r *run) queue(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter
 }
 
 // unknownTarget may do anything: one branch goes on, the other ends.
-func (r *run) unknownTarget(c *netfilter.Chain, n int, rule *netfilter.Rule, t netfilter.Unknown) fate {
+func (r *run) unknownTarget(at ruleAt, t netfilter.Unknown) fate {
 	why := "the target " + strings.TrimSpace(t.Module+" "+strings.TrimPrefix(t.Text, t.Module)) + " is not understood"
 	if t.Why != "" {
 		why += " (" + t.Why + ")"
 	}
-	r.step(c, n, rule, ActUnknown, t.Module, why)
-	if r.o.unsure("", fmt.Sprintf("%s %s rule %d: %s", r.tab.Name, c.Name, n, why)) {
+	r.step(at, ActUnknown, t.Module, why)
+	if r.o.unsure("", r.place(at)+": "+why) {
 		return goOn
 	}
 	r.end(Unknown, why)

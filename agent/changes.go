@@ -58,6 +58,7 @@ func compare(a, b *service.Service) (bare, endpoints bool) {
 	return bare, false
 }
 
+// withoutEndpoints leaves what a Service itself says of its ports.
 func withoutEndpoints(ports []service.Port) []service.Port {
 	out := slices.Clone(ports)
 	for i := range out {

@@ -80,6 +80,7 @@ func (j *Journal) Note(now time.Time, n News) {
 	}
 }
 
+// forget makes room for one.
 func (j *Journal) forget() {
 	i := max(slices.IndexFunc(j.list, func(f Failure) bool { return f.Over != nil }), 0)
 	j.list = slices.Delete(j.list, i, i+1)

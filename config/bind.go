@@ -19,6 +19,7 @@ func bind(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration, o *outside) {
 	bindLogging(set, &c.Logging)
 }
 
+// bindProcess binds the flags about this process: its name, its servers, its rights.
 func bindProcess(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration, o *outside) {
 	set.StringVar(&c.HostnameOverride, "hostname-override", c.HostnameOverride, "name of this Node, instead of the host's name")
 	set.Var(ipValue{&c.BindAddress}, "bind-address", "address of this node that comes first; an unspecified one leaves that to the Node object")
@@ -42,6 +43,7 @@ func bindProcess(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration, o *out
 	set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "how often what is known of the API server is looked through; above 0")
 }
 
+// bindTraffic binds the flags about what is answered for, in every mode.
 func bindTraffic(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration) {
 	set.StringVar((*string)(&c.Mode), "proxy-mode", string(c.Mode), "iptables, nftables, ipvs, or empty for what suits this host")
 	set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "pod CIDR of the cluster, or one of each family with a comma between")
@@ -53,6 +55,7 @@ func bindTraffic(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration) {
 	set.Lookup("masquerade-all").NoOptDefVal = "true"
 }
 
+// bindModes binds the flags of one mode or two.
 func bindModes(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration) {
 	set.Int32Var(c.IPTables.MasqueradeBit, "iptables-masquerade-bit", *c.IPTables.MasqueradeBit, "bit of the packet mark that asks for masquerade, 0 to 31; iptables and ipvs mode")
 	set.BoolVar(c.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", *c.IPTables.LocalhostNodePorts, "answer NodePorts on IPv4 loopback too; iptables mode")
@@ -69,6 +72,7 @@ func bindModes(set *pflag.FlagSet, c *kubeproxy.KubeProxyConfiguration) {
 	set.DurationVar(&v.UDPTimeout.Duration, "ipvs-udp-timeout", v.UDPTimeout.Duration, "ipvs mode: timeout of UDP flows; 0 leaves what is set")
 }
 
+// bindConntrack binds the flags about connection tracking.
 func bindConntrack(set *pflag.FlagSet, c *kubeproxy.KubeProxyConntrackConfiguration) {
 	set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore, "flows to keep track of, for each CPU; 0 leaves what is set")
 	set.Int32Var(c.Min, "conntrack-min", *c.Min, "flows to keep track of at least, whatever the number of CPUs")

@@ -39,6 +39,7 @@ func checkInterface(path, field, name string) error {
 	return nil
 }
 
+// setClusterCIDRs reads one CIDR, or one of each family with a comma between.
 func (c *Config) setClusterCIDRs(list string) error {
 	const path, field = "DetectLocalConfiguration.ClusterCIDRs", "clusterCIDR"
 	if list == "" {
@@ -67,6 +68,7 @@ var nodePortWords = map[string][]netip.Prefix{
 	"all":       {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 }
 
+// setNodePorts reads nodePortAddresses: CIDRs, and kube-proxy's words for some.
 func (c *Config) setNodePorts(list []string) error {
 	var errs []error
 	refuse := func(i int, text string) {

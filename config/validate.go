@@ -42,6 +42,7 @@ func (c *Config) check(from *kubeproxy.KubeProxyConfiguration) error {
 	)
 }
 
+// checkMode refuses a mode that is none, and ipvs where its feature gate is off.
 func checkMode(m Mode, gates map[string]bool) error {
 	const path, field = "Mode.ProxyMode", "mode"
 	if m != Auto && m != IPTables && m != NFTables && m != IPVS {
@@ -103,6 +104,7 @@ func checkBits(from *kubeproxy.KubeProxyConfiguration, m Mode) error {
 	return err
 }
 
+// setBindAddress reads bindAddress; an unspecified one leaves the choice to the Node.
 func (c *Config) setBindAddress(text string) error {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
@@ -132,6 +134,7 @@ func checkOOMScore(score int) error {
 	return nil
 }
 
+// checkConntrack refuses what is below 0; 0 leaves what is set.
 func checkConntrack(c Conntrack) error {
 	var errs []error
 	for _, f := range []struct {

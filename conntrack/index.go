@@ -95,6 +95,7 @@ func (x *Index) Forget() {
 	clear(x.gone)
 }
 
+// put has a place answer at an address, beside others that claim it: the oldest wins.
 func (x *Index) put(a Address, p *Place) {
 	list := append(slices.Clone(x.at[a]), p)
 	slices.SortStableFunc(list, func(a, b *Place) int { return older(a.Service, b.Service) })
@@ -108,6 +109,7 @@ func (x *Index) put(a Address, p *Place) {
 	delete(x.gone, a)
 }
 
+// take ends that; an address where nobody answers any more is remembered as gone.
 func (x *Index) take(a Address, p *Place) {
 	list := slices.DeleteFunc(slices.Clone(x.at[a]), func(o *Place) bool { return o.Service.Name == p.Service.Name })
 	if len(list) > 0 {

@@ -155,6 +155,7 @@ func (c *Count) Loads() []Load {
 	return out
 }
 
+// port begins to count a Service port, with all endpoints that it may use.
 func (c *Count) port(place *Place) *portCount {
 	p := c.ports[place.Port]
 	if p != nil {
@@ -182,6 +183,7 @@ func (p *portCount) endpoint(place *Place, addr netip.AddrPort) *EndpointLoad {
 	return p.endpoints[addr]
 }
 
+// endpointState is that of an address now: flows outlive the endpoint they lead to.
 func endpointState(p *service.Port, addr netip.AddrPort) EndpointState {
 	i := slices.IndexFunc(p.Endpoints, func(e service.Endpoint) bool { return e.Addr == addr })
 	switch {

@@ -226,6 +226,7 @@ func (b *rebalancing) shed(now round, most int) (int, error) {
 	return removed, err
 }
 
+// choose takes at most so many flows to cut, those first that were tried least often.
 func (b *rebalancing) choose(now round, most int) (flows []conntrack.Flow) {
 	for _, s := range b.Plan.Sheds {
 		n := min(b.wanted(s, now.load), most-len(flows))

@@ -185,6 +185,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
+// sleep is false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -52,6 +52,7 @@ func conflictNews(old, now []Conflict) (lost, settled []Conflict) {
 	return lost, settled
 }
 
+// noteConflicts keeps what was found of a container until it changes again.
 func (w *Want) noteConflicts(c *container, list []Conflict) {
 	w.trust(c)
 	if len(list) == 0 {

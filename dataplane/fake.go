@@ -85,6 +85,8 @@ func (f *Fake) Apply(_ context.Context, p Plan) error {
 	return err
 }
 
+// apply changes one container as a kernel would, and panics where the plan does not fit: who
+// made it is wrong.
 func (f *Fake) apply(c Change) {
 	here, exists := f.containers[c.Container]
 	if exists != c.Exists && !c.Keyed && !f.disturbed {
@@ -101,6 +103,7 @@ func (f *Fake) apply(c Change) {
 	}
 }
 
+// edit changes lines one by one, as in a container that is shared.
 func edit(here []Object, c Change) []Object {
 	for _, o := range c.Deleted {
 		i := slices.Index(here, o)

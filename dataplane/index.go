@@ -74,6 +74,7 @@ func (x *index) exchange(old, now part) (contends bool) {
 	return contends
 }
 
+// gone takes an owner off those who ask for a key.
 func (x *index) gone(k Key, old *holding) {
 	h := x.hash(k)
 	e := x.keys[h]
@@ -88,6 +89,7 @@ func (x *index) gone(k Key, old *holding) {
 	x.keys[h] = e
 }
 
+// come adds an owner to those who ask for a key.
 func (x *index) come(o Object, now *holding) (contends bool) {
 	h := x.hash(o.Key)
 	e := x.keys[h]
@@ -102,6 +104,8 @@ func (x *index) come(o Object, now *holding) (contends bool) {
 	return contends
 }
 
+// stay has an owner ask for a key as before, or for another body. Contends: somebody else
+// asks for it too, and what wins may be another.
 func (x *index) stay(was, is Object, old, now *holding) (contends bool) {
 	h := x.hash(is.Key)
 	e := x.keys[h]
@@ -125,6 +129,7 @@ func (h *holding) bodyOf(k Key) string {
 	return h.objects[i].Body
 }
 
+// compareInContainer is the order of keys that are known to be of one container.
 func compareInContainer(a, b Key) int {
 	if a.Rank != b.Rank {
 		return cmp.Compare(a.Rank, b.Rank)
@@ -214,10 +219,12 @@ func (w *Want) changedOf(c *container, held func(string) bool) (ch Change, diffe
 // holds tells that an object is a claim by which a container exists.
 func holds(o *Object) bool { return o != nil && isClaim(*o) && o.Key.Name == "" }
 
+// compareClaims sorts by key, and the winner of each first.
 func compareClaims(a, b claim) int {
 	return cmp.Or(compareInContainer(a.object.Key, b.object.Key), a.owner.Compare(*b.owner))
 }
 
+// lesserKey is the first key of two sorted lists, of which one may be empty.
 func lesserKey(a, b []claim) Key {
 	switch {
 	case len(a) == 0:
@@ -252,6 +259,7 @@ func countKey(list []claim, k Key) (n int, rest []claim) {
 	return n, list
 }
 
+// better is the claim that wins; the first may be nobody's.
 func better(a, b claim) claim {
 	if a.object == nil || b.owner.Compare(*a.owner) < 0 {
 		return b

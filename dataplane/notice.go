@@ -88,6 +88,7 @@ func (w *Want) damageOf(p Plan) (d Damage) {
 	return d
 }
 
+// note adds the first few lines of a change.
 func (d *Damage) note(c Change) {
 	add := func(sign string, o Object) {
 		if len(d.Lines) < fewLines {

@@ -42,6 +42,7 @@ func observe(ctx context.Context, k Kernel, w *Want, held func(string) bool, ado
 	return c.sorted(), nil
 }
 
+// see takes the next object of an observation, which comes container by container.
 func (c *comparison) see(o Object) {
 	if o.Key.Container != c.current {
 		c.finish()
@@ -99,6 +100,7 @@ func (c *comparison) rest(known func(container string) bool) {
 	}
 }
 
+// compare notes the change of one container, if what was seen is not what is wanted.
 func (c *comparison) compare(name string, exists bool, seen []Object) {
 	keyed := c.seen[name] == keyedSeen || isKeyed(seen)
 	if exists { // the others are asked for once, and at first they are very many

@@ -21,6 +21,7 @@ func (p part) objects() []Object {
 
 func (p part) empty() bool { return p.from == p.to }
 
+// equal tells whether two parts ask for the same with the same precedence.
 func (p part) equal(o part) bool {
 	if p.empty() || o.empty() {
 		return p.empty() && o.empty()
@@ -62,6 +63,7 @@ func (p part) next() part {
 	return p
 }
 
+// compareParts orders by container, with an empty part at the end.
 func compareParts(a, b part) int {
 	switch {
 	case a.empty():

@@ -94,6 +94,8 @@ func (w *Want) Plan(held func(owner string) bool) Plan {
 	return p
 }
 
+// changeOf walks two sorted lists and notes what comes, goes and differs. Claims tell
+// whether a container is there, and are no content.
 func changeOf(name string, before, after []Object) (Change, bool) {
 	ch := Change{Container: name, Exists: present(before), Remove: !present(after), Lines: lines(after)}
 	ch.Keyed = isKeyed(before) || isKeyed(after)
@@ -139,6 +141,7 @@ func changeOf(name string, before, after []Object) (Change, bool) {
 	return ch, ch.Remove || len(ch.Created)+len(ch.Replaced)+len(ch.Deleted) > 0
 }
 
+// isKeyed tells a container of keyed objects: all have the rank Keyed, which is negative.
 func isKeyed(objects []Object) bool { return len(objects) > 0 && objects[0].Key.Rank < 0 }
 
 // lines leaves the claims out.

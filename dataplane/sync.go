@@ -115,6 +115,8 @@ func (s *Sync) Diff(ctx context.Context) (Plan, error) {
 // the first time, for which it had to wait some 20 ms with 10,000 owners.
 func (s *Sync) Prepare() { s.want.prepare() }
 
+// write attempts it, holds back the owners at fault if the kernel refuses something, and tells
+// which conflicts are news.
 func (s *Sync) write(ctx context.Context) (Report, error) {
 	var r Report
 	err := s.attempt(ctx, &r)

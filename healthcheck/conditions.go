@@ -131,6 +131,7 @@ func condition(kind string, ok bool, since time.Time, format string, args ...any
 	return c
 }
 
+// rulesWritten is about the last attempt to write.
 func (s familyHealth) rulesWritten() Condition {
 	var c Condition
 	switch {
@@ -145,6 +146,7 @@ func (s familyHealth) rulesWritten() Condition {
 	return c
 }
 
+// servicesProgrammed names the Services that are not, each with the reason.
 func (s familyHealth) servicesProgrammed() Condition {
 	switch {
 	case len(s.failed) > 0:

@@ -85,6 +85,7 @@ type familyReport struct {
 	Healthy     bool      `json:"healthy"`
 }
 
+// status is what /healthz and /livez go by, as kube-proxy 1.37 reports it.
 func (h *Health) status() report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,6 +123,7 @@ func (h *Health) Handler() http.Handler {
 	return mux
 }
 
+// write answers in kube-proxy's form, with the conditions where they are asked for.
 func (h *Health) write(w http.ResponseWriter, r *http.Request, s report, ok bool) {
 	code := http.StatusServiceUnavailable
 	if ok {

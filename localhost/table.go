@@ -84,6 +84,8 @@ func (t *table) touch(p Port, touched map[Port]Target) {
 	}
 }
 
+// add takes up the claims of a Service, and remembers who answered before at what it
+// touches.
 func (t *table) add(node service.Node, svc *service.Service, touched map[Port]Target) {
 	if len(t.addresses) == 0 {
 		return
@@ -97,6 +99,7 @@ func (t *table) add(node service.Node, svc *service.Service, touched map[Port]Ta
 	}
 }
 
+// drop takes them back.
 func (t *table) drop(name service.Name, touched map[Port]Target) {
 	for _, p := range t.ports[name] {
 		t.touch(p, touched)

@@ -59,6 +59,8 @@ func (t *tcpListener) close() { _ = t.Close() } // nothing is left to do about i
 // retarget changes nothing about connections that are open.
 func (t *tcpListener) retarget() {}
 
+// accept takes connections until the listener is closed. After an error, such as too many
+// open files, it waits ever longer.
 func (t *tcpListener) accept(ctx context.Context) {
 	pause := acceptPause
 	for {

@@ -58,6 +58,7 @@ func (u *udpListener) retarget() {
 	u.retain(func(c *udpClient) bool { return u.pick.has(c.endpoint) })
 }
 
+// retain ends the sessions that are not to be kept.
 func (u *udpListener) retain(keep func(*udpClient) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,6 +70,7 @@ func (u *udpListener) retain(keep func(*udpClient) bool) {
 	}
 }
 
+// read passes datagrams on until the socket is closed.
 func (u *udpListener) read(ctx context.Context) {
 	buf := make([]byte, mostBytes)
 	for {

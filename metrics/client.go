@@ -25,6 +25,8 @@ type clientMetrics struct {
 
 var ofClient = newClientMetrics()
 
+// newClientMetrics has the names, labels and buckets of component-base's rest_client
+// metrics.
 func newClientMetrics() *clientMetrics {
 	name := func(n, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "rest_client", Name: n, Help: help}

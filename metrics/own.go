@@ -16,6 +16,7 @@ type ownMetrics struct {
 	failed, conflicts, drift  *prometheus.GaugeVec
 }
 
+// newOwnMetrics registers what kube-proxy does not have; docs/metrics.md lists it.
 func newOwnMetrics(r *prometheus.Registry, o Options) ownMetrics {
 	gauge(r, portolan("build_info", "1, with what this program is."), "version", "commit", "go_version").
 		WithLabelValues(o.Version, o.Commit, runtime.Version()).Set(1)

@@ -26,6 +26,7 @@ func flagz(flags []Flag) string {
 	return b.String()
 }
 
+// statusz has the form of component-base 1.37.
 func statusz(version string, started time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, forPeople, "statusz")
@@ -62,6 +63,7 @@ type levels struct {
 	checks   *prometheus.CounterVec
 }
 
+// newLevels registers what /metrics/slis answers with, as in component-base.
 func newLevels(started time.Time) levels {
 	r := prometheus.NewRegistry()
 	kubernetes := func(name, help string) prometheus.Opts {

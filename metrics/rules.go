@@ -59,6 +59,7 @@ type countedBackend struct {
 	rules  *rules
 }
 
+// Observe counts the objects of each table on the way; half a look counts nothing.
 func (b countedBackend) Observe(ctx context.Context) iter.Seq2[dataplane.Object, error] {
 	return func(yield func(dataplane.Object, error) bool) {
 		seen := map[string]int{}
@@ -78,6 +79,7 @@ func (b countedBackend) Observe(ctx context.Context) iter.Seq2[dataplane.Object,
 	}
 }
 
+// Apply counts what a write changes.
 func (b countedBackend) Apply(ctx context.Context, p dataplane.Plan) error {
 	err := b.Backend.Apply(ctx, p)
 	b.rules.mu.Lock()

@@ -141,6 +141,7 @@ const (
 	sourceRange      = "source_range" // drops clients outside of the ranges
 )
 
+// blockedBy tells what keeps clients from a frontend: the reason labels of the metric.
 func blockedBy(f service.Frontend, c service.Choice) map[string]bool {
 	out := map[string]bool{}
 	if f.SourceRanges != nil {

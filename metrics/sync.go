@@ -55,6 +55,7 @@ func programmingBuckets() []float64 {
 	return out
 }
 
+// note counts one attempt to write.
 func (m syncMetrics) note(r agent.Result) {
 	family := r.Family.String()
 	took := r.Duration.Seconds()

@@ -108,6 +108,7 @@ func (a Annotations) vniOf(n Node, f Family) int {
 	return v.VNI
 }
 
+// vtep reads flannel's JSON about the vxlan device of a node: its MAC address and VNI.
 func (a Annotations) vtep(n Node, f Family) (MAC, int, error) {
 	name := a.backendData(f)
 	text := n.Annotations[name]

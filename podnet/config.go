@@ -139,6 +139,7 @@ func ParseConfig(text []byte) (Config, error) {
 	return c, nil
 }
 
+// networkOf checks the network of a family, which key names in the file.
 func networkOf(key, text string, f Family) (netip.Prefix, error) {
 	if text == "" {
 		return netip.Prefix{}, fmt.Errorf("%s is missing, and %s is enabled: set it to the cluster's pod CIDR", key, f)
@@ -156,6 +157,7 @@ func networkOf(key, text string, f Family) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// backendOf reads Backend with flannel's defaults.
 func backendOf(file backendFile) (Backend, error) {
 	b := Backend{Type: BackendType(strings.ToLower(file.Type)), VNI: 1, Port: file.Port, MTU: file.MTU, GBP: file.GBP, Learning: file.Learning, DirectRouting: file.DirectRouting}
 	if file.VNI != nil {

@@ -86,6 +86,7 @@ func IPTables(masquerade, forward []Rule, fullyRandom bool) []dataplane.Object {
 	return out
 }
 
+// iptables is the rule in the words and the order in which flannel writes it.
 func (r Rule) iptables(comment string, fullyRandom bool) string {
 	var w []string
 	w = appendPrefix(w, "-s", r.Src, r.NotSrc)

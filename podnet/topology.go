@@ -189,6 +189,8 @@ type owned[T any] struct {
 	it   T
 }
 
+// take reserves what a peer has; two nodes that have the same would take each other's
+// packets away.
 func (t *taken) take(p Peer) error {
 	for _, o := range t.cidrs {
 		if o.it.Overlaps(p.PodCIDR) {

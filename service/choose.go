@@ -65,6 +65,9 @@ func filter(endpoints []Endpoint, keep func(Endpoint) bool) []Endpoint {
 	return out
 }
 
+// chooseCluster is traffic policy Cluster: ready endpoints, those hinted for this node or
+// zone where all have hints, and terminating ones when there is nothing else (kube-proxy
+// 1.37, CategorizeEndpoints).
 func chooseCluster(node Node, all []Endpoint) ([]Endpoint, string) {
 	ready := filter(all, func(e Endpoint) bool { return e.Ready })
 	if len(ready) == 0 {
@@ -93,6 +96,7 @@ func allHinted(ready []Endpoint, place string, hints func(Endpoint) []string) []
 	return filter(ready, func(e Endpoint) bool { return slices.Contains(hints(e), place) })
 }
 
+// chooseLocal is traffic policy Local: endpoints on this node, without regard to hints.
 func chooseLocal(node Node, all []Endpoint) ([]Endpoint, string) {
 	here := filter(all, func(e Endpoint) bool { return e.LocalTo(node.Name) })
 	if ready := filter(here, func(e Endpoint) bool { return e.Ready }); len(ready) > 0 {

@@ -179,6 +179,7 @@ func (s *Service) sources(node Node, f Family) []netip.Prefix {
 	return out
 }
 
+// policyRoute is the route by a traffic policy, before anybody is masqueraded or held to it.
 func policyRoute(policy Policy, c Choice) Route {
 	list, reason := c.Cluster, c.ClusterReason
 	if policy == Local {
@@ -194,6 +195,7 @@ func policyRoute(policy Policy, c Choice) Route {
 	return Route{Verdict: Forward, Policy: policy, Endpoints: list, Reason: reason}
 }
 
+// internalRoutes are those to a cluster IP: internalTrafficPolicy holds for every client.
 func internalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes)]Route) {
 	base := policyRoute(s.InternalPolicy, c)
 	masqueraded := base
@@ -212,6 +214,8 @@ func internalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes
 	return out
 }
 
+// externalRoutes are those to other addresses. Policy Local binds clients from outside; pods
+// and this node are led to any endpoint, as in kube-proxy.
 func externalRoutes(node Node, s *Service, c Choice, f Family) (out [int(classes)]Route) {
 	base := policyRoute(s.ExternalPolicy, c)
 	if s.ExternalPolicy == Cluster && base.Verdict == Forward {

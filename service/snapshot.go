@@ -123,6 +123,7 @@ func (s *Snapshot) Changes(prev *Snapshot) iter.Seq[Change] {
 	}
 }
 
+// yieldChanges compares two shards; it is false when yield wants no more.
 func yieldChanges(now, before *shard, yield func(Change) bool) bool {
 	var a, b shard
 	if before != nil {

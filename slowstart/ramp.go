@@ -38,6 +38,8 @@ func (r *Ramp) Stop() {
 	}
 }
 
+// hand publishes the newest Snapshot with the shares of now, and comes back when one of them
+// grows.
 func (r *Ramp) hand(s *service.Snapshot) {
 	if r.stopped {
 		return

@@ -86,6 +86,7 @@ func (s *stages) change(c service.Change, now time.Time) {
 	maps.DeleteFunc(w.since, func(addr netip.AddrPort, _ time.Time) bool { return !after[addr] })
 }
 
+// ready are the endpoints that may begin to be fresh.
 func ready(s *service.Service) map[netip.AddrPort]bool {
 	out := map[netip.AddrPort]bool{}
 	for _, p := range s.Ports {

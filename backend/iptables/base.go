@@ -67,6 +67,7 @@ func (b *Backend) localhost(node service.Node) bool {
 	return b.options.Family == service.IPv4 && node.NodePorts.AllowsLocalhost()
 }
 
+// masquerade is KUBE-POSTROUTING, and KUBE-MARK-MASQ, which leads there.
 func (b *Backend) masquerade(s *sheet) {
 	random := ""
 	if b.options.RandomFully {
@@ -80,6 +81,7 @@ func (b *Backend) masquerade(s *sheet) {
 	s.rule(natMarkMasq, 1, "", "-j MARK --or-mark ", b.mark)
 }
 
+// forward is KUBE-FORWARD.
 func (b *Backend) forward(s *sheet) {
 	if !b.options.LiberalTCP {
 		counter := ""

@@ -27,6 +27,7 @@ func (b *Backend) glance(watch *iptables.Watch) (g *dataplane.Glance, early bool
 	return g, early, err
 }
 
+// glanceThrough asks table by table; nil when nothing is missing.
 func (b *Backend) glanceThrough(c *nft.Conn) (*dataplane.Glance, error) {
 	var g dataplane.Glance
 	missing := false

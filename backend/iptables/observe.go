@@ -70,6 +70,8 @@ func (t *observedTable) line(line string) bool {
 	return true
 }
 
+// rule yields a rule of ours: known by its number in a chain of our own, and by its text in
+// one that others write to as well.
 func (t *observedTable) rule(chain, rule string) bool {
 	if chain != t.chain {
 		t.chain, t.container, t.rank = chain, t.table+"/"+chain, 0

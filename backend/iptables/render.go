@@ -101,6 +101,7 @@ func (p *port) healthCheck(nodePort uint16) {
 	}
 }
 
+// clusterIP writes the lines of a cluster IP.
 func (p *port) clusterIP(f *service.Frontend) {
 	addr, dport := f.Addr.String(), strconv.Itoa(int(f.Port))
 	key := addr + " " + string(f.Protocol) + " " + dport
@@ -152,6 +153,7 @@ func (p *port) externalIP(f *service.Frontend, kind string) {
 // address that it answers on.
 const nodePortAnywhere = "/node"
 
+// nodePort writes the lines of a NodePort, which has no address.
 func (p *port) nodePort(f *service.Frontend) {
 	dport := strconv.Itoa(int(f.Port))
 	key := dport + "/" + string(f.Protocol)

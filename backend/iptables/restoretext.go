@@ -43,6 +43,7 @@ type restoreText struct {
 	batch int
 }
 
+// write words a plan: filter ahead of nat and behind it where both change (ADR 3).
 func (in *restoreText) write(p dataplane.Plan) {
 	in.line = 1
 	filter, nat, mangle := tableChanges(p, "filter"), tableChanges(p, "nat"), tableChanges(p, "mangle")
@@ -72,6 +73,8 @@ func tableChanges(p dataplane.Plan, table string) []dataplane.Change {
 
 func compareContainer(c dataplane.Change, name string) int { return cmp.Compare(c.Container, name) }
 
+// table words what changes in one table: chains are declared, which empties them, before any
+// rule leads there.
 func (in *restoreText) table(name string, changes []dataplane.Change) {
 	if len(changes) == 0 {
 		return
@@ -148,6 +151,7 @@ func (in *restoreText) shared(c dataplane.Change) {
 	}
 }
 
+// put writes a line, or only counts it to find the object that a line is about.
 func (in *restoreText) put(k dataplane.Key, parts ...string) {
 	if in.line == in.lookFor {
 		in.found = k

@@ -72,6 +72,7 @@ func (b *Backend) update(p dataplane.Plan) (*update, error) {
 	return u, nil
 }
 
+// sortAddresses takes up the addresses that come and go.
 func (u *update) sortAddresses(c dataplane.Change) error {
 	created := c.Created
 	for _, r := range c.Replaced { // it was half there
@@ -132,6 +133,7 @@ func (u *update) sortServers(c dataplane.Change) error {
 	return nil
 }
 
+// sortEntries takes up the entries that a set gets and loses.
 func (u *update) sortEntries(name string, c dataplane.Change) error {
 	s := u.b.setOf[name]
 	if s == nil {
@@ -152,6 +154,7 @@ func (u *update) sortEntries(name string, c dataplane.Change) error {
 	return nil
 }
 
+// write goes by the order that Apply promises.
 func (u *update) write(ctx context.Context) error {
 	steps := []func() error{
 		u.writeSets,
@@ -300,6 +303,8 @@ func (u *update) bindAddress(addr netip.Addr) error {
 	return nil
 }
 
+// unbindAddresses takes addresses off the device, and only then out of the set by which
+// they refuse what they have no virtual server for.
 func (u *update) unbindAddresses() error {
 	for _, addr := range u.unbind {
 		err := u.b.options.Kernel.Device.Remove(addr)

@@ -33,6 +33,7 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	return append(out, b.accessFilter()...)
 }
 
+// masquerade is KUBE-POSTROUTING, and KUBE-MARK-MASQ, which leads there.
 func (b *Backend) masquerade() []dataplane.Object {
 	random := ""
 	if b.options.RandomFully {
@@ -48,6 +49,7 @@ func (b *Backend) masquerade() []dataplane.Object {
 	}
 }
 
+// forward is KUBE-FORWARD.
 func (b *Backend) forward() []dataplane.Object {
 	rules := []dataplane.Object{
 		line(filterForward, 2, `-m comment --comment "kubernetes forwarding rules" -m mark --mark `, b.mark, "/", b.mark, " -j ACCEPT"),

@@ -106,6 +106,7 @@ func (c *cleanup) servers() error {
 	return nil
 }
 
+// device removes the addresses, and the device when neither family has one left.
 func (c *cleanup) device() error {
 	d := c.b.options.Kernel.Device
 	for _, a := range c.addrs {

@@ -234,6 +234,7 @@ func (o *observation) ours(id ipvs.ID) bool {
 	return o.targets[id] != nil || o.addresses[id.Addr.Addr()] || o.ports[id.Protocol][id.Addr.Port()]
 }
 
+// rules reads the tables that hold any; the others would be loaded by the question.
 func (o *observation) rules(ctx context.Context) error {
 	tool := o.b.options.Kernel.Tool
 	t := observedTable{b: o.b, yield: o.yield}
@@ -281,6 +282,7 @@ func (t *observedTable) line(text string) bool {
 	return true
 }
 
+// rule yields a rule of a chain of ours, and jumps to them from chains of others.
 func (t *observedTable) rule(chain, rule string) bool {
 	if chain != t.chain {
 		t.chain, t.rank = chain, 0

@@ -40,6 +40,7 @@ func (b *Backend) PlanText(p dataplane.Plan) string {
 	return out.String()
 }
 
+// setLines is the input of ipset: sets, then all that they hold.
 func (u *update) setLines() []string {
 	var entries []string
 	add := func(id setID, e ipset.Entry) {
@@ -68,6 +69,7 @@ func (u *update) setLines() []string {
 	return append(lines, entries...)
 }
 
+// serverLines is the input of ipvsadm.
 func (u *update) serverLines() []string {
 	option := map[ipvs.Protocol]string{ipvs.TCP: "-t", ipvs.UDP: "-u", ipvs.SCTP: "--sctp-service"}
 	var lines []string
@@ -92,6 +94,7 @@ func (u *update) serverLines() []string {
 	return lines
 }
 
+// addressLines is the input of ip.
 func (u *update) addressLines() []string {
 	var lines []string
 	if u.device {

@@ -189,6 +189,7 @@ func (u *update) removeVirtual(gone bool, old, now *target) error {
 	return nil
 }
 
+// joinSets adds the entries that a target has now and had not.
 func (u *update) joinSets(list []setID, old, now *target) error {
 	for _, id := range list {
 		for _, e := range now.entries(id) {

@@ -155,6 +155,7 @@ func (b *Backend) parseTarget(body string) (*target, error) {
 
 var protocols = map[string]ipvs.Protocol{"tcp": ipvs.TCP, "udp": ipvs.UDP, "sctp": ipvs.SCTP}
 
+// parseName reads the name of a target: "ADDRESS PROTOCOL PORT".
 func parseName(name string) (ipvs.ID, error) {
 	words := strings.Fields(name)
 	if len(words) != 3 {
@@ -175,6 +176,7 @@ func parseName(name string) (ipvs.ID, error) {
 	return ipvs.ID{Protocol: protocol, Addr: netip.AddrPortFrom(addr, uint16(port))}, nil
 }
 
+// parseServer reads a scheduler with its properties, or "-" where nothing serves.
 func (t *target) parseServer(words []string) error {
 	if len(words) == 1 && words[0] == "-" {
 		return nil
@@ -200,6 +202,8 @@ func (t *target) parseServer(words []string) error {
 	return nil
 }
 
+// parseReal reads "ADDRESS:PORT", with "#WEIGHT" and "#FORWARDING" where these are not the
+// usual.
 func parseReal(text string) (ipvs.Real, error) {
 	parts := strings.Split(text, "#")
 	addr, err := netip.ParseAddrPort(parts[0])

@@ -90,6 +90,7 @@ func (t tuple) tuple() Tuple {
 	return Tuple{Src: netip.AddrPortFrom(t.src, t.srcPort), Dst: netip.AddrPortFrom(t.dst, t.dstPort)}
 }
 
+// parseTuple reads CTA_TUPLE_ORIG or CTA_TUPLE_REPLY; what is missing stays zero.
 func parseTuple(b []byte) (t tuple) {
 	for typ, value := range netlink.Attributes(b) {
 		switch typ {
@@ -119,6 +120,7 @@ func parseTuple(b []byte) (t tuple) {
 	return t
 }
 
+// stateOf reads the state of a TCP or SCTP connection out of CTA_PROTOINFO, 0 for others.
 func stateOf(b []byte) uint8 {
 	for typ, value := range netlink.Attributes(b) {
 		if typ != ctaProtoInfoTCP && typ != ctaProtoInfoSCTP {

@@ -94,6 +94,8 @@ func Dial() (*Conn, error) {
 // Close ends the Conn.
 func (c *Conn) Close() error { return c.socket.Close() }
 
+// request asks about one set and gives each answer without its header. The numbers of
+// ipset's own errors become errors of this package.
 func (c *Conn) request(command, flags uint16, name string, rest exchange.Attributes, each func([]byte)) error {
 	var a exchange.Attributes
 	a.Uint8(attrProtocol, protocol)
@@ -239,6 +241,8 @@ func (c *Conn) change(what string, command uint16, s Set, e Entry) error {
 	return nil
 }
 
+// writeEntry writes the attributes that entries of a type have (IPSET_ATTR_* within
+// IPSET_ATTR_DATA).
 func writeEntry(t Type, e Entry) exchange.Attributes {
 	var a exchange.Attributes
 	if t != BitmapPort {
@@ -269,6 +273,7 @@ func writeAddr(addr netip.Addr) exchange.Attributes {
 	return a
 }
 
+// readEntry reads what writeEntry writes; a source without a prefix is a single address.
 func readEntry(b []byte) Entry {
 	a := exchange.ByType(b)
 	e := Entry{Addr: readAddr(a[dataIP]), Protocol: exchange.Uint8(a[dataProtocol]), Port: exchange.Net16(a[dataPort])}

@@ -108,6 +108,8 @@ func (t Type) Parse(text string) (Entry, error) {
 	return e, nil
 }
 
+// parseSource reads the last part of an entry: an address or, for hash:ip,port,net, a
+// network, which the kernel does not take of length 0.
 func parseSource(t Type, text string) (netip.Prefix, error) {
 	if t == HashIPPortIP {
 		addr, err := netip.ParseAddr(text)

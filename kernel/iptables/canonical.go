@@ -343,6 +343,7 @@ func (r *fields) writeStart(s *sentence) {
 // setsLast tells that recent notes what a statistic lets through, which is then first.
 func (r *fields) setsLast() bool { return r.recentAction == "--set" && r.mode != "" }
 
+// writeRecent writes the options in the order of iptables-save.
 func (r *fields) writeRecent(s *sentence) {
 	if r.recentName == "" {
 		return

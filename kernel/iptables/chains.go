@@ -33,6 +33,7 @@ func (t *Tool) HasChain(table, chain string) (bool, error) {
 	return bytes.Contains(entries, append([]byte(chain), 0)), err
 }
 
+// hasNFT asks nf_tables itself whether a chain is there; a program would have to be started.
 func (t *Tool) hasNFT(table, chain string) (bool, error) {
 	conn, err := nft.Dial()
 	if err != nil {

@@ -83,6 +83,7 @@ func openEye(f Family, v Variant) (*eye, error) {
 	return e, nil
 }
 
+// close ends the looking, and the wait for commits.
 func (e *eye) close() error {
 	if e.variant == Legacy {
 		return errors.Join(unix.Close(e.socket), e.names.Close())
@@ -136,6 +137,7 @@ func (e *eye) findTables() error {
 	return err
 }
 
+// tableNames reads which legacy tables are loaded, afresh each time.
 func (e *eye) tableNames() ([]string, error) {
 	if _, err := e.names.Seek(0, io.SeekStart); err != nil {
 		return nil, fmt.Errorf("iptables: watch: %w", err)
@@ -182,6 +184,8 @@ func (i tableInfo) lostSince(before tableInfo) bool {
 	return false
 }
 
+// tableInfo asks for IPT_SO_GET_INFO, which has the sizes and hooks of a table and not its
+// rules.
 func (e *eye) tableInfo(table string) (info tableInfo, err error) {
 	copy(info[:31], table)
 	size := uint32(len(info))

@@ -54,6 +54,8 @@ func (t *Tool) holdsLegacy(tables []string) (filled []string, err error) {
 	return filled, nil
 }
 
+// holdsNFT returns those of the tables that hold rules, and all of them where that cannot be
+// known.
 func (t *Tool) holdsNFT(tables []string) (filled []string, err error) {
 	conn, err := nft.Dial()
 	if err != nil {

@@ -105,6 +105,8 @@ func TargetOf(rule string) string {
 	return ""
 }
 
+// commands removes jumps before the chains they lead to; a chain that a rule of others leads
+// to stays.
 func (l *leftovers) commands() []string {
 	var out []string
 	for _, rule := range l.jumps {

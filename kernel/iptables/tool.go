@@ -161,6 +161,7 @@ func (t *Tool) command(ctx context.Context, name string, args ...string) *exec.C
 // "line 3: RULE_APPEND failed (Invalid argument): rule in chain X".
 var lineNumber = regexp.MustCompile(`(?:Error occurred at line: |(?:^|: )line )(\d+)(?:$|:| failed)`)
 
+// errorLine is the number of the line that a restore program blames, 0 for none.
 func errorLine(stderr string) int {
 	for line := range strings.Lines(stderr) {
 		if m := lineNumber.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {

@@ -138,6 +138,7 @@ func (w *Watch) hear(ctx context.Context, v *view) {
 	}
 }
 
+// poll looks at legacy tables from time to time: they notify nobody.
 func (w *Watch) poll(ctx context.Context, views []*view) {
 	if len(views) == 0 {
 		return
@@ -260,6 +261,7 @@ type written struct {
 	failed      bool
 }
 
+// openView looks at what is there first, so that only later changes are told.
 func openView(f Family, v Variant) (*view, error) {
 	e, err := openEye(f, v)
 	if err != nil {
@@ -316,6 +318,8 @@ func (v *view) begin() {
 	v.writing++
 }
 
+// end is told when a write of ours is over. When the last of several is, what is there is
+// held against what they explain.
 func (v *view) end(e Effect, err error) {
 	v.wrote.add(e, err != nil)
 	if v.writing--; v.writing > 0 {
@@ -332,6 +336,7 @@ func (v *view) end(e Effect, err error) {
 	}
 }
 
+// add counts a write; one that failed may have committed any of its tables or none.
 func (w *written) add(e Effect, failed bool) {
 	w.most += e.Commits
 	if w.failed = w.failed || failed; !failed {

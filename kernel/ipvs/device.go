@@ -104,6 +104,7 @@ func (d *Device) Remove(a netip.Addr) error {
 	return d.change("remove", a, unix.EADDRNOTAVAIL, d.links.AddrDel)
 }
 
+// change adds or removes an address; fine is the error that says that it is so already.
 func (d *Device) change(verb string, a netip.Addr, fine error, do func(netlink.Link, *netlink.Addr) error) error {
 	link, err := d.link()
 	if err == nil && link == nil {

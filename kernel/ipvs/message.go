@@ -69,6 +69,8 @@ func (c *Conn) Servers() ([]Server, error) {
 	return out, nil
 }
 
+// readServer reads IPVS_CMD_ATTR_SERVICE. It is false for a virtual server by firewall mark,
+// which is not ours.
 func readServer(b []byte) (Server, bool) {
 	a := exchange.ByType(b)
 	addr := addrOf(exchange.Uint16(a[svcFamily]), a[svcAddr])
@@ -129,6 +131,7 @@ func (c *Conn) SetServer(s Server) error { return c.server("change", cmdSetServi
 // DeleteServer removes a virtual server with its real ones.
 func (c *Conn) DeleteServer(id ID) error { return c.server("delete", cmdDelService, Server{ID: id}) }
 
+// server sends a virtual server with all its properties (IPVS_SVC_ATTR_*).
 func (c *Conn) server(verb string, command uint8, s Server) error {
 	inner := idOf(s.ID)
 	flags := s.Flags
@@ -164,6 +167,7 @@ func (c *Conn) DeleteReal(id ID, addr netip.AddrPort) error {
 	return c.real("delete", cmdDelDest, id, Real{Addr: addr})
 }
 
+// real sends a real server of a virtual one (IPVS_DEST_ATTR_*).
 func (c *Conn) real(verb string, command uint8, id ID, r Real) error {
 	var inner, a exchange.Attributes
 	inner.Bytes(destAddr, r.Addr.Addr().AsSlice())

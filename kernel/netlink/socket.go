@@ -54,6 +54,7 @@ func Open() (*Socket, error) {
 // On is a Socket over a descriptor that speaks netlink and has no address.
 func On(fd int) *Socket { return &Socket{fd: fd, recv: make([]byte, receiveSize)} }
 
+// bind opens a socket whose port number the kernel chooses, and asks which it is.
 func bind() (fd int, port uint32, err error) {
 	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -197,6 +197,8 @@ func (b *Batch) AddSet(s Set, tag int) {
 	b.finish()
 }
 
+// writeDesc writes NFTA_SET_DESC: how many elements, and the lengths of the parts of a key
+// with ranges.
 func writeDesc(w *netlink.Writer, s Set) {
 	desc := w.Nest(unix.NFTA_SET_DESC)
 	if s.Size > 0 {
@@ -239,6 +241,8 @@ func (b *Batch) DeleteElement(set string, e Element, tag int) {
 	b.element(unix.NFT_MSG_DELSETELEM, 0, set, Element{Key: e.Key, KeyEnd: e.KeyEnd}, tag)
 }
 
+// element puts an element into the open list of its set, or begins another where that is
+// full: an attribute has at most 64 KiB.
 func (b *Batch) element(op, flags uint16, set string, e Element, tag int) {
 	l := &b.list
 	if !l.open || l.op != op || l.set != set || l.n >= mostElements || len(b.w.Buf)-b.nest > mostBytes {
@@ -267,6 +271,7 @@ func (b *Batch) endList() {
 	}
 }
 
+// writeElement writes one entry of NFTA_SET_ELEM_LIST_ELEMENTS.
 func writeElement(w *netlink.Writer, e Element) {
 	element := w.Nest(listElem)
 	writeValue(w, unix.NFTA_SET_ELEM_KEY, e.Key)

@@ -115,6 +115,8 @@ type answers struct {
 	lost    bool
 }
 
+// take notes what a message says of the batch. An error about no change of ours is about the
+// whole.
 func (a *answers) take(m netlink.Message) bool {
 	if m.Type != unix.NLMSG_ERROR || len(m.Body) < 20 || m.Seq-a.base >= uint32(len(a.batch.notes)) {
 		return true // left over from before
@@ -170,6 +172,7 @@ func (b *Batch) messageStart(place int) uint32 {
 	return uint32(at)
 }
 
+// result is nil only when the kernel said that it has taken everything.
 func (a *answers) result() error {
 	switch {
 	case len(a.refused) > 0:

@@ -256,6 +256,7 @@ func (c *Conn) elements(t Table, set string, begin func(), each func([]byte)) er
 	return nil
 }
 
+// readElement reads what writeElement writes, with the comment of its userdata.
 func readElement(b []byte) Element {
 	var e Element
 	for typ, value := range netlink.Attributes(b) {

@@ -177,6 +177,8 @@ func writeExpr(w *netlink.Writer, e Expr) {
 	w.Close(element)
 }
 
+// writeStatement goes on where writeExpr ends: with the attributes of lookups, generators,
+// and what acts on the packet or a set.
 func writeStatement(w *netlink.Writer, e Expr) {
 	switch e := e.(type) {
 	case Lookup:
@@ -238,6 +240,7 @@ func (r Reject) code() byte {
 	return portUnreach4
 }
 
+// exprName is the kernel's name of the kind (NFTA_EXPR_NAME).
 func exprName(e Expr) string {
 	switch e.(type) {
 	case Payload:

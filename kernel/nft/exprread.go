@@ -112,6 +112,8 @@ func known(e Expr, is bool) Expr {
 	return nil
 }
 
+// readImmediate reads a value for a register, or a verdict: the kernel has one kind for
+// both.
 func readImmediate(f fields) Expr {
 	if dreg := f.reg(unix.NFTA_IMMEDIATE_DREG); dreg != NoReg {
 		return Immediate{dreg, f.value(unix.NFTA_IMMEDIATE_DATA)}
@@ -136,6 +138,7 @@ func readVerdict(b []byte) *Verdict {
 	return nil
 }
 
+// readStatement reads what writeStatement writes, nil for what it does not know.
 func readStatement(family Family, name string, f fields) Expr {
 	switch name {
 	case "lookup":

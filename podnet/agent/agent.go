@@ -135,6 +135,7 @@ func (a *Agent) close() {
 	}
 }
 
+// relay passes notices on until ctx ends; several that wait are one.
 func relay(ctx context.Context, from <-chan dataplane.Notice, to chan<- struct{}) {
 	for {
 		select {
@@ -276,6 +277,7 @@ func (f *family) set(t podnet.Topology) {
 	f.peers = peers
 }
 
+// apply writes what differs as far as is known, or whatever a full look finds.
 func (a *Agent) apply(ctx context.Context, s *dataplane.Sync, full bool, f podnet.Family, what string) error {
 	write := s.Apply
 	if full {

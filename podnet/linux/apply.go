@@ -52,6 +52,7 @@ func gone(err error) bool {
 	return errors.As(err, &missing) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
+// create makes one object: a device, or what belongs to one.
 func (n *Network) create(o dataplane.Object) error {
 	v, err := podnet.Parse(o)
 	if err != nil {
@@ -109,6 +110,7 @@ func (n *Network) replace(old, now dataplane.Object) error {
 	})
 }
 
+// remove takes one object away.
 func (n *Network) remove(o dataplane.Object) error {
 	v, err := podnet.Parse(o)
 	if err != nil {

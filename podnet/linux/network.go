@@ -178,6 +178,8 @@ func (n *Network) observeDevice(v *netlink.Vxlan, add func(string, dataplane.Obj
 	return nil
 }
 
+// ownRoute tells whether a route is one of the pod network: a next hop within it, by a
+// device of ours.
 func (n *Network) ownRoute(r netlink.Route, names map[int]string, devices map[int]bool) (podnet.Route, bool) {
 	if r.Dst == nil || r.Gw == nil || !(devices[r.LinkIndex] || names[r.LinkIndex] == n.device) {
 		return podnet.Route{}, false

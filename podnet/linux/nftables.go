@@ -64,6 +64,7 @@ func (k *NFTables) Observe(context.Context) iter.Seq2[dataplane.Object, error] {
 	}
 }
 
+// observe reads our table; nothing where it is not there.
 func (k *NFTables) observe() ([]dataplane.Object, error) {
 	there, err := k.conn.HasTable(k.table)
 	if err != nil || !there {

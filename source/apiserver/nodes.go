@@ -103,6 +103,7 @@ func (c *Client) NetworkIsUp(ctx context.Context, name, reason, message string) 
 	return c.patchNodeStatus(ctx, name, map[string]any{"status": map[string]any{"conditions": []v1.NodeCondition{condition}}})
 }
 
+// patchNodeStatus patches status, which is a subresource with rights of its own.
 func (c *Client) patchNodeStatus(ctx context.Context, name string, patch any) error {
 	text, err := json.Marshal(patch)
 	if err != nil {

@@ -128,6 +128,7 @@ func truthful(list runtime.Object) error {
 	return nil
 }
 
+// trimList trims the items of a list; of kinds without trim the store keeps another form.
 func (r resource) trimList(list runtime.Object) {
 	switch list := list.(type) {
 	case *networking.ServiceCIDRList:

@@ -116,6 +116,7 @@ func (s *Source) Contacts() (out []Contact) {
 	return out
 }
 
+// contact sums up list and watch: it fails since the first of the two does.
 func (t *trouble) contact() Contact {
 	t.mu.Lock()
 	defer t.mu.Unlock()

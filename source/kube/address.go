@@ -33,6 +33,7 @@ func hostBits(cidr string) bool {
 	return err == nil && err2 == nil && addr != p.Addr()
 }
 
+// parsePrefix reads a CIDR as lenient as parseAddr.
 func parsePrefix(s string) (netip.Prefix, error) {
 	s = strings.TrimSpace(s)
 	ip, bits, ok := strings.Cut(s, "/")
@@ -50,6 +51,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// withoutLeadingZeros is an address or length as the API server still takes it of old
+// objects: 010 is 10.
 func withoutLeadingZeros(s string) string {
 	parts := strings.Split(s, ".")
 	for i, p := range parts {

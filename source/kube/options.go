@@ -137,6 +137,8 @@ func parseWeights(text string) (weights, error) {
 	return out, nil
 }
 
+// parseSelector reads what a weight is for: "node/NAME", "zone/NAME", an address, a CIDR, or
+// "*".
 func parseSelector(text string) (selector, error) {
 	if node, ok := strings.CutPrefix(text, "node/"); ok && node != "" {
 		return selector{node: node}, nil

@@ -174,6 +174,8 @@ func addressOf(want discovery.AddressType, e *discovery.Endpoint) (netip.Addr, b
 	return addr, err == nil && addr.Is4() == (want == discovery.AddressTypeIPv4)
 }
 
+// newEndpoint keeps one address of an endpoint. Conditions that are not told mean ready and
+// serving (discovery/v1).
 func newEndpoint(addr netip.Addr, e *discovery.Endpoint, at *place) endpoint {
 	out := endpoint{
 		addr:        addr,
@@ -213,6 +215,7 @@ func triggerOf(s *discovery.EndpointSlice) time.Time {
 	return t.UTC()
 }
 
+// triggers are when what the slices say happened, for the latency metrics.
 func triggers(of []*Slice) []time.Time {
 	var out []time.Time
 	for _, s := range of {

@@ -91,6 +91,8 @@ func validateAffinity(spec *field.Path, svc *v1.Service) field.ErrorList {
 	return nil
 }
 
+// validatePorts holds ports against the rules of the API server: names and numbers that
+// stand once.
 func validatePorts(path *field.Path, ports []v1.ServicePort) (errs field.ErrorList) {
 	type identity struct {
 		name     string
@@ -167,6 +169,7 @@ func ValidateSlice(slice *discovery.EndpointSlice) field.ErrorList {
 	return errs
 }
 
+// validateEndpoint refuses addresses of the other family, and those that no pod can have.
 func validateEndpoint(path *field.Path, want discovery.AddressType, e *discovery.Endpoint) (errs field.ErrorList) {
 	for j, s := range e.Addresses {
 		at := path.Child("addresses").Index(j)

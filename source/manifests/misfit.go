@@ -25,6 +25,7 @@ func misfit(err error, text []byte, into any) error {
 	return fmt.Errorf("%s: is %s, must be %s", wrong.Field, is, wanted(wrong.Type))
 }
 
+// wanted says in YAML's words what a field holds.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

@@ -236,6 +236,7 @@ func (c *content) warn(p Problem, err error) {
 	}
 }
 
+// list reads the items of a v1.List, or of a list of one kind.
 func (c *content) list(file string, number int, h header, text []byte) {
 	var list struct {
 		Items []json.RawMessage `json:"items"`
@@ -266,6 +267,7 @@ func withKind(item json.RawMessage, list header) []byte {
 	return out
 }
 
+// newObject is an empty object of the kinds that are read, nil for others.
 func newObject(h header) any {
 	switch {
 	case h.Kind == kindService && h.APIVersion == "v1":

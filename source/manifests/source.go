@@ -261,6 +261,7 @@ func (s *Source) publish() []Problem {
 	return problems
 }
 
+// put tells the cluster of an object that is new or different.
 func (s *Source) put(object any) {
 	switch o := object.(type) {
 	case *v1.Service:

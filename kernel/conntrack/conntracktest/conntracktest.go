@@ -56,6 +56,7 @@ func Create(t testing.TB, flows ...conntrack.Flow) {
 	}
 }
 
+// create sends flows in batches, and reads an acknowledgement for each.
 func create(flows []conntrack.Flow) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -104,6 +105,7 @@ const (
 	lastsForSeconds = 3600
 )
 
+// request is the message by which the kernel adds a confirmed flow.
 func request(f conntrack.Flow, flags int) *nl.NetlinkRequest {
 	family := uint8(unix.AF_INET)
 	if f.Orig.Dst.Addr().Is6() {
@@ -134,6 +136,7 @@ func request(f conntrack.Flow, flags int) *nl.NetlinkRequest {
 	return r
 }
 
+// tuple is one direction of a flow, as an attribute.
 func tuple(typ int, proto uint8, t conntrack.Tuple) *nl.RtAttr {
 	src, dst := nl.CTA_IP_V4_SRC, nl.CTA_IP_V4_DST
 	if t.Dst.Addr().Is6() {

@@ -145,6 +145,7 @@ func (h *Host) DialContext(ctx context.Context, network, address string) (net.Co
 	return h.dialContext(ctx, net.Dialer{}, network, address)
 }
 
+// dialContext connects from within the namespace of the host.
 func (h *Host) dialContext(ctx context.Context, dialer net.Dialer, network, address string) (net.Conn, error) {
 	// A literal address keeps the dialer in this goroutine, and so in the namespace.
 	if _, err := netip.ParseAddrPort(address); err != nil {
@@ -169,6 +170,8 @@ func (c *Conn) Say(line string, timeout time.Duration) Outcome {
 	return c.say(ctx, line)
 }
 
+// say sends a line and reads who answers. A TCP connection is greeted unasked, so that the
+// first line is not sent.
 func (c *Conn) say(ctx context.Context, said string) Outcome {
 	deadline, _ := ctx.Deadline()
 	c.SetDeadline(deadline)

@@ -47,6 +47,7 @@ func (h *Host) prohibit(like netip.Addr) error {
 	return nil
 }
 
+// prohibitByRule has a rule do it, of whichever variant the kernel has.
 func (h *Host) prohibitByRule(like netip.Addr) error {
 	program, kind := "ip6tables", "icmp6-adm-prohibited"
 	if like.Is4() {

@@ -138,6 +138,7 @@ func (p *Pod) listen(port uint16) error {
 	})
 }
 
+// accept answers TCP connections until the pod ends.
 func (p *Pod) accept(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -174,6 +175,7 @@ func (p *Pod) talk(conn net.Conn) {
 	}
 }
 
+// echo answers datagrams until the socket is closed, and remembers what they said.
 func (p *Pod) echo(socket net.PacketConn) {
 	buffer := make([]byte, 2048)
 	for {

@@ -38,6 +38,7 @@ func (l *Lab) settle(everybody bool) error {
 	return nil
 }
 
+// callers are the client and the nodes, as far as they have an address of the family.
 func (l *Lab) callers(like netip.Addr) []*Host {
 	var list []*Host
 	if l.Client.Addr(like).IsValid() {

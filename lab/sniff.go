@@ -111,6 +111,7 @@ func (s *Sniffer) Close() error {
 	return err
 }
 
+// hear reads packets until the sniffer is closed.
 func (s *Sniffer) hear(host string, names map[int]string, each func(Sighting)) {
 	defer close(s.done)
 	raw, err := s.file.SyscallConn()

@@ -170,6 +170,7 @@ func Format(parts []Part, value string) string {
 	return b.String()
 }
 
+// format writes a value of one part as nft does.
 func (p Part) format(value string) string {
 	switch p.Type {
 	case IPv4Type, IPv6Type:

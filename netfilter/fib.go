@@ -97,6 +97,8 @@ func (f *FIB) addLoopback() {
 	}
 }
 
+// addAddress adds the routes that the kernel makes for an address by itself, as far as they
+// are asked for: local ones with broadcast, and the connected network.
 func (f *FIB) addAddress(dev string, a InterfaceAddress, local, connected bool) {
 	addr := a.Prefix.Addr()
 	net := a.Prefix.Masked()
@@ -186,6 +188,8 @@ func (f *FIB) Lookup(q Question) Routed {
 	return Routed{Route: Route{Type: RouteNone}}
 }
 
+// lookup finds the longest prefix; one of at most suppress bits does not count
+// (suppress_prefixlength).
 func (t *prefixTable) lookup(q Question, suppress int) (Route, bool) {
 	for _, bits := range t.lengths[familyIndex(q.Dst)] {
 		if bits <= suppress {
@@ -208,6 +212,8 @@ func (t *prefixTable) lookup(q Question, suppress int) (Route, bool) {
 	return Route{}, false
 }
 
+// ruleMatches tells whether a routing rule is about a packet. One of this host counts as
+// coming by lo.
 func ruleMatches(r RoutingRule, q Question) bool {
 	if r.Family != 0 && r.Family != FamilyOf(q.Dst) {
 		return false

@@ -178,6 +178,8 @@ func (s *NFTSet) Candidates(first, last []string) []*Element {
 	return out
 }
 
+// mayHold tells whether an element may hold a key whose parts lie between first and last;
+// where these are empty nothing is known of a part.
 func (s *NFTSet) mayHold(e *Element, first, last []string) bool {
 	at := 0
 	for i, p := range s.Key {

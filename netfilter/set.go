@@ -68,6 +68,7 @@ func NewSet(name, typ string, family Family, options string, members []SetMember
 	return s
 }
 
+// key is false for a member that is a range: it is looked for one by one.
 func (m SetMember) key() (SetKey, bool) {
 	var k SetKey
 	if len(m.Parts) > len(k) {

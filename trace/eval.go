@@ -179,6 +179,7 @@ func (r *run) address(side netfilter.Side, holds func(netip.Addr) bool) value {
 	return is(holds(a))
 }
 
+// iface tests -i or -o.
 func (r *run) iface(m netfilter.Interface) value {
 	name := r.pkt.out
 	if m.In {
@@ -197,6 +198,8 @@ func (r *run) iface(m netfilter.Interface) value {
 // ephemeral is the range from which Linux takes source ports by default.
 var ephemeral = netfilter.PortRange{First: 32768, Last: 60999}
 
+// port tests one side. A source port that was not given is one of those that Linux takes for
+// itself, or that a translation has drawn.
 func (r *run) port(side netfilter.Side, rng netfilter.PortRange) value {
 	p := &r.pkt
 	if !hasPorts(p.proto) {
@@ -228,6 +231,7 @@ func (r *run) port(side netfilter.Side, rng netfilter.PortRange) value {
 	return value{truth: maybe, key: fmt.Sprint("sport ", rng), why: "the source port was not given"}
 }
 
+// multiport tests any of the ranges, on either side where the module says so.
 func (r *run) multiport(m netfilter.MultiPort) value {
 	out := value{}
 	sides := []netfilter.Side{m.Side}
@@ -247,6 +251,7 @@ func (r *run) multiport(m netfilter.MultiPort) value {
 	return out
 }
 
+// addrType tests both ends, and the interface to whose addresses it is restricted.
 func (r *run) addrType(m netfilter.AddrType) value {
 	dev := ""
 	switch {
@@ -313,6 +318,7 @@ func (r *run) kindIs(a netip.Addr, dev string, want netfilter.AddrKind) value {
 	return value{truth: maybe, key: key, why: "whether " + a.String() + " is an address of the host is not known"}
 }
 
+// icmp tests type and code; packets that are traced have code 0.
 func (r *run) icmp(m netfilter.ICMPType) value {
 	want := netfilter.ICMP
 	if m.V6 {

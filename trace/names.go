@@ -92,6 +92,7 @@ func (t *Tracer) chainName(c *netfilter.Chain, hint string) (name, service strin
 	return named[0] + " " + purpose(prefix), named[0]
 }
 
+// purpose says what chains of kube-proxy with a prefix are for.
 func purpose(prefix string) string {
 	switch prefix {
 	case "KUBE-SVC-", choicePrefix:

@@ -72,6 +72,8 @@ func connPort(n uint16) datum {
 	return number(uint64(n), 2)
 }
 
+// statusBits are those of ct status, as far as the entry tells them (enum
+// ip_conntrack_status).
 func (r *run) statusBits() uint64 {
 	var bits uint64
 	if e := r.ct.entry; e != nil {

@@ -173,6 +173,7 @@ func jhash(key []byte, seed uint32) uint32 {
 
 func rotate(x uint32, n uint) uint32 { return x<<n | x>>(32-n) }
 
+// mix is __jhash_mix of linux/jhash.h.
 func mix(a, b, c uint32) (uint32, uint32, uint32) {
 	a = (a - c) ^ rotate(c, 4)
 	c += b
@@ -189,6 +190,7 @@ func mix(a, b, c uint32) (uint32, uint32, uint32) {
 	return a, b, c
 }
 
+// final is __jhash_final of linux/jhash.h.
 func final(a, b, c uint32) uint32 {
 	c = (c ^ b) - rotate(b, 14)
 	a = (a ^ c) - rotate(c, 11)

@@ -252,6 +252,7 @@ func (d datum) vague() datum {
 	return datum{state: unclear, why: d.why, ask: d.ask, open: d.open, chance: d.chance}
 }
 
+// combine is one of the operators of nft on two values, byte by byte.
 func combine(op byte, a, b string) datum {
 	if len(a) != len(b) {
 		return puzzle("values of different sizes are combined")

@@ -304,6 +304,7 @@ func (r *run) forward(out string) {
 	}
 }
 
+// devName is an interface in words.
 func devName(dev string) string {
 	if dev == unknownDev || dev == "" {
 		return "an interface that is not known"
@@ -361,6 +362,7 @@ func (r *run) outcome() Outcome {
 	return o
 }
 
+// addrsText is a route in words.
 func addrsText(a netip.Addr, via netip.Addr, dev string) string {
 	parts := []string{a.String()}
 	if via.IsValid() {

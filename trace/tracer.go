@@ -226,6 +226,8 @@ type index struct {
 	rest   []int32
 }
 
+// newIndex sorts the rules of a long chain by what only few packets have: a destination,
+// else a port.
 func newIndex(c *netfilter.Chain) *index {
 	ix := &index{byDst: map[netip.Addr][]int32{}, byPort: map[uint16][]int32{}}
 	for i := range c.Rules {

@@ -133,6 +133,7 @@ func printDifferences(w io.Writer, list []difference, output string) error {
 	return err
 }
 
+// printDifferencesText prints them as diff does.
 func printDifferencesText(w io.Writer, list []difference) error {
 	for _, d := range list {
 		if d.plan.Empty() {

@@ -80,6 +80,7 @@ func whyText(c verify.Change) string {
 
 var nodePortKind = service.NodePort.String()
 
+// changeText is one paragraph about clients of a Service port that fare alike.
 func changeText(group []verify.Change) string {
 	c := group[0]
 	var frontends, clients []string
@@ -101,6 +102,7 @@ func changeText(group []verify.Change) string {
 	return b.String()
 }
 
+// comparisonSummary is the last line, and what was assumed.
 func comparisonSummary(r verify.Comparison) string {
 	counts := map[verify.Effect]int{}
 	services := map[string]bool{}
@@ -156,6 +158,7 @@ type jsonFate struct {
 	Trace   *explain.Answer `json:"trace"`
 }
 
+// writeComparison writes the JSON form.
 func writeComparison(w io.Writer, names [2]string, in [2]verify.Input, r verify.Comparison) error {
 	out := jsonComparison{
 		APIVersion: explain.APIVersion,

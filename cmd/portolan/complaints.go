@@ -54,6 +54,7 @@ func newComplaintLog(of func(*service.Service) []service.Complaint, log *slog.Lo
 	}
 }
 
+// newComplaints are those that a change of a Service brought.
 func newComplaints(c service.Change, of func(*service.Service) []service.Complaint) (out []service.Complaint) {
 	if c.New == nil {
 		return nil

@@ -55,6 +55,7 @@ func (d *driftLog) note(now time.Time, r agent.Result) {
 	d.drifts[r.Family] = x
 }
 
+// conditions are RulesIntact of each family.
 func (d *driftLog) conditions() (out []healthcheck.Condition) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

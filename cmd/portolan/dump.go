@@ -47,6 +47,7 @@ FOLDER/proxy/missing.txt), 2 the folder could not be made.`,
 	return cmd
 }
 
+// run writes what it can; what is missing is an error at the end.
 func (f dumpFlags) run(ctx context.Context, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("dump: %w: name a folder that is not there yet", err)
@@ -74,6 +75,7 @@ func writeDump(dir, name, text string) error {
 	return nil
 }
 
+// dumpSurroundings writes what is not rules: addresses, routes, neighbours, sysctls.
 func dumpSurroundings(dir string) error {
 	h, err := live.Surroundings()
 	if err != nil {
@@ -116,6 +118,7 @@ func (f dumpFlags) dumpProxy(ctx context.Context, dir string) error {
 // mostOfPage bounds what a page may say, bytes.
 const mostOfPage = 64 << 20
 
+// get asks the proxy's own servers for a page.
 func get(ctx context.Context, client http.Client, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

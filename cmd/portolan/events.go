@@ -41,6 +41,7 @@ func notesOf(f service.Family, news []agent.News) (out []apiserver.Note) {
 	return out
 }
 
+// noteOf words news as an Event.
 func noteOf(n agent.News) apiserver.Note {
 	namespace, name, _ := strings.Cut(n.Object, "/")
 	note := apiserver.Note{Service: service.Name{Namespace: namespace, Name: name}, Warning: !n.Over,

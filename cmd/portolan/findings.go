@@ -11,6 +11,7 @@ import (
 	"portolan/verify"
 )
 
+// printReport prints findings for people, or as JSON.
 func printReport(w io.Writer, t *trace.Tracer, r verify.Report, f verifyFlags) error {
 	if f.output == "json" {
 		return writeFindings(w, t, r, f.all)
@@ -97,6 +98,7 @@ func rowsText(rows []verify.Row) string {
 	return b.String()
 }
 
+// summary is the last line, and what was assumed.
 func summary(r verify.Report) string {
 	var counts [3]int
 	for _, f := range r.Findings {

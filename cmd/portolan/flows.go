@@ -79,6 +79,7 @@ func (l flows) join(work *crew, log *slog.Logger) {
 	}
 }
 
+// tellPass logs what one look for stale connections did.
 func tellPass(log *slog.Logger, p conntrack.Pass) {
 	attrs := []any{"family", p.Family, "removed", p.Removed, "read", p.Read, "full", p.Full, "took", p.Duration}
 	for reason, n := range p.Reasons {

@@ -46,6 +46,7 @@ func serveOrders(ctx context.Context, l *lab.Lab, c *demo.Controller) error {
 	}
 }
 
+// obey carries out one order that came over the socket, and answers.
 func obey(ctx context.Context, conn net.Conn, l *lab.Lab, c *demo.Controller) {
 	var o order
 	var r receipt
@@ -62,6 +63,7 @@ func obey(ctx context.Context, conn net.Conn, l *lab.Lab, c *demo.Controller) {
 	_ = json.NewEncoder(conn).Encode(r) // it is done whether or not somebody hears
 }
 
+// carryOut does what an order says, and says what was done.
 func carryOut(ctx context.Context, o order, c *demo.Controller) (string, error) {
 	switch o.Verb {
 	case "kill":

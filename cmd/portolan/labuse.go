@@ -111,6 +111,7 @@ func namesOf(s lab.State, kind lab.Kind) (names []string) {
 	return names
 }
 
+// capture prints packets until it is interrupted, or so many have passed.
 func capture(ctx context.Context, out io.Writer, s lab.State, names []string, count int) error {
 	heard := make(chan lab.Sighting, 1000)
 	for _, name := range names {
@@ -194,6 +195,7 @@ Exit codes: 0 it was answered, 1 it was not, 2 it could not be sent.`,
 	return cmd
 }
 
+// walk sends one packet and prints its way.
 func walk(ctx context.Context, out io.Writer, s lab.State, from, to string) error {
 	self, err := os.Executable()
 	if err != nil {

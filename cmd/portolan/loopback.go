@@ -40,6 +40,7 @@ func newLoopback(c config.Config, work *crew, health *healthcheck.Health, counts
 	return server.Publish
 }
 
+// loopbackCondition is LoopbackAnswers of one family.
 func loopbackCondition(server *localhost.Server, f service.Family) healthcheck.Condition {
 	s := server.State(f)
 	c := healthcheck.Condition{Type: healthcheck.LoopbackAnswers, Family: f.String(), Status: "True",

@@ -211,6 +211,7 @@ func renderAll(b agent.Backend, sync *dataplane.Sync, s *service.Snapshot) ([]ow
 	return out, errors.Join(errs...)
 }
 
+// print prints what the programs take, family by family.
 func (p plan) print(w io.Writer, output string) error {
 	if output == "json" {
 		return p.printJSON(w)

@@ -61,6 +61,7 @@ func badNews(err error) error {
 	return exitError{exitBadNews, err}
 }
 
+// run does what the flags ask for: print, clean up, set up, or run until a signal.
 func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if done, err := printVersion(cmd.OutOrStdout(), f.version); done || err != nil {
 		return err

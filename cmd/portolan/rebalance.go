@@ -75,6 +75,7 @@ func (r *rateFlag) String() string { return strconv.FormatFloat(float64(*r), 'g'
 // Type is what the help shows.
 func (r *rateFlag) Type() string { return "N/s" }
 
+// runRebalance prints what would be cut and, unless that is all that is asked for, does it.
 func runRebalance(cmd *cobra.Command, f rebalanceFlags, text string) error {
 	name, err := parseServiceName(text)
 	switch {
@@ -164,6 +165,7 @@ func (n *liveNode) plans(svc *service.Service, fraction float64) (out []conntrac
 	return out, nil
 }
 
+// printRebalancePlan says what would be cut, and why.
 func printRebalancePlan(w io.Writer, p conntrack.Plan, rate float64) {
 	l := p.Load
 	fmt.Fprintf(w, "%s, port %d, %s: %d connections, skew %.0f%%\n", l.Name, l.Port, l.Family, l.Live, 100*l.Skew())

@@ -56,6 +56,7 @@ func (r *reports) queued(f service.Family) {
 	r.counts.Queued(f)
 }
 
+// synced passes on what the agent says of a write.
 func (r *reports) synced(result agent.Result) {
 	r.others.note(result)
 	r.health.Attempted(result.Family, healthcheck.Attempt{Err: result.Err, Failed: result.Refused})

@@ -28,6 +28,8 @@ func setUpConntrack(c config.Config, log *slog.Logger) (missing bool) {
 	return writeSettings(sysctl.Conntrack(c.Conntrack).Settings(host.CPUs()), log)
 }
 
+// writeSettings writes what differs, and logs what stays as it is and why. It tells whether
+// some file is not there.
 func writeSettings(settings []sysctl.Setting, log *slog.Logger) (missing bool) {
 	d := sysctl.Plan(settings, host.Read)
 	for _, c := range d.Kept {

@@ -71,6 +71,7 @@ func addLiveFlags(cmd *cobra.Command) *config.Flags {
 	return flags
 }
 
+// runTop counts and prints at each interval.
 func runTop(cmd *cobra.Command, f topFlags, args []string) error {
 	var only *service.Name
 	if len(args) > 0 {
@@ -234,6 +235,7 @@ type newFlowCounts struct {
 	lost  bool
 }
 
+// hearNew counts connections that begin, until ctx ends.
 func hearNew(ctx context.Context) (*newFlowCounts, error) {
 	listener, err := kernel.Listen()
 	if err != nil {

@@ -23,6 +23,7 @@ type topView struct {
 	loads         []conntrack.Load
 }
 
+// print prints one look.
 func (v topView) print(w io.Writer, f topFlags) error {
 	if f.output == "json" {
 		return v.printJSON(w)

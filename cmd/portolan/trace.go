@@ -100,6 +100,7 @@ func (f *traceFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.counters, "counters", "", "compare the counters of two dumps: --counters `BEFORE` AFTER")
 }
 
+// runTrace answers for one host, or over several.
 func runTrace(cmd *cobra.Command, f traceFlags) error {
 	flow, note, err := f.flow()
 	if err != nil {

@@ -86,6 +86,7 @@ what may change cannot be told.`,
 	return cmd
 }
 
+// runVerify reads rules and Services, and prints what is wrong.
 func runVerify(cmd *cobra.Command, f verifyFlags) error {
 	c, err := configured(cmd, f.config)
 	if err != nil {

@@ -82,6 +82,7 @@ type recipe struct {
 
 var required = regexp.MustCompile(`(?m)^\s+(k8s\.io/kubernetes|go\.etcd\.io/etcd/server/v3) (v\S+)(?: // indirect)?$`)
 
+// readRecipe finds what to build, by the pinned versions of bench/peer.
 func readRecipe(ctx context.Context) (recipe, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "portolan").Output()
 	if err != nil {

@@ -63,6 +63,7 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
+// launch starts the program, in the namespace of its host if it has one.
 func (p *Process) launch(log *os.File) (*run, error) {
 	if p.host != nil {
 		// Not bound to the caller's context: a program outlives the call that starts it.

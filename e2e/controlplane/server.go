@@ -75,6 +75,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
+// start prepares the files, and runs etcd and the API server until they answer.
 func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.chooseAddresses(); err != nil {
 		return err
@@ -214,6 +215,7 @@ func (s *Server) etcdArgs() []string {
 	}
 }
 
+// apiServerArgs are those of an API server with nothing behind it but etcd.
 func (s *Server) apiServerArgs(services []netip.Prefix) []string {
 	if len(services) == 0 {
 		services = lab.ServiceNetworks

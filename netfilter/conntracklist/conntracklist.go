@@ -30,6 +30,8 @@ func Parse(file, text string) ([]netfilter.ConntrackEntry, error) {
 	return out, nil
 }
 
+// entry reads one line. Words of the first direction come before those of the answer, by the
+// same names.
 func entry(line string) (netfilter.ConntrackEntry, error) {
 	var e netfilter.ConntrackEntry
 	f := strings.Fields(line)

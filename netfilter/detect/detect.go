@@ -79,6 +79,7 @@ func Host(o Options, texts ...Text) (*netfilter.Host, error) {
 	return h, errors.Join(errs...)
 }
 
+// add reads one text, whatever it is, and adds what it says to the host.
 func add(h *netfilter.Host, o Options, t Text) error {
 	if strings.HasPrefix(t.Text, headAddresses+"\n") {
 		return addAddresses(h, t)

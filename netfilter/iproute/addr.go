@@ -83,6 +83,7 @@ func detail(in *netfilter.Interfaced, f []string) error {
 	return nil
 }
 
+// address reads what stands behind "inet" and "inet6".
 func address(f []string) (netfilter.InterfaceAddress, error) {
 	var a netfilter.InterfaceAddress
 	if len(f) < 2 {

@@ -57,6 +57,7 @@ func onlyIPv6(text string) bool {
 	return strings.Contains(text, "::") && !strings.Contains(text, ".")
 }
 
+// route reads one line. Its type comes first, where it is not unicast.
 func route(f []string, v6 bool) (netfilter.Route, error) {
 	r := netfilter.Route{Table: netfilter.TableMain}
 	if t, ok := netfilter.RouteTypeByName(f[0]); ok {
@@ -146,6 +147,7 @@ func attributes(r *netfilter.Route, f []string) error {
 	return nil
 }
 
+// addHop reads what stands behind "nexthop", up to the next.
 func addHop(r *netfilter.Route, f []string) error {
 	h := netfilter.NextHop{Weight: 1}
 	for i := 0; i+1 < len(f); i++ {

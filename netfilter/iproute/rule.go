@@ -24,6 +24,7 @@ func Rules(file, text string) ([]netfilter.RoutingRule, error) {
 	return out, err
 }
 
+// rule reads one line: priority, selectors, action.
 func rule(f []string) (netfilter.RoutingRule, error) {
 	r := netfilter.RoutingRule{SuppressPrefix: -1}
 	prio, ok := strings.CutSuffix(f[0], ":")
@@ -65,6 +66,7 @@ func rule(f []string) (netfilter.RoutingRule, error) {
 	return r, nil
 }
 
+// ruleValue notes the value behind a word: a selector of the rule, or what it does.
 func ruleValue(r *netfilter.RoutingRule, key, value string) (err error) {
 	switch key {
 	case "from", "to":

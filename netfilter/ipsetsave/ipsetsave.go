@@ -48,6 +48,7 @@ func Parse(file, text string) ([]*netfilter.Set, error) {
 	return out, nil
 }
 
+// read carries out one line, in any of the spellings that ipset takes.
 func read(f []string, sets map[string]*draft, order *[]*draft) error {
 	if len(f) > 0 && (f[0] == "flush" || f[0] == "destroy") {
 		return nil
@@ -116,6 +117,8 @@ func (d *draft) member(text string) (netfilter.SetMember, error) {
 	return m, nil
 }
 
+// part reads one dimension of an entry, by its name in the type: "hash:ip,port" has ip and
+// port.
 func (d *draft) part(dim, w string) (netfilter.SetPart, error) {
 	var p netfilter.SetPart
 	var err error
@@ -195,6 +198,7 @@ func rangeOf(p netip.Prefix) netfilter.AddrRange {
 
 var icmpTypes = map[string]uint16{"echo-request": 8 << 8, "echo-reply": 0, "ping": 8 << 8, "pong": 0}
 
+// portRange reads a port or a range; of ICMP, type and code are in its place.
 func portRange(w string, proto uint8) (netfilter.PortRange, error) {
 	if proto == netfilter.ICMP || proto == netfilter.ICMPv6 {
 		t, c, _ := strings.Cut(w, "/")

@@ -230,6 +230,7 @@ func (r *reader) change(cmd, chain string, s *scanner, family netfilter.Family, 
 	return nil
 }
 
+// remove takes a rule away by its number, or the first that has the same words.
 func remove(t *netfilter.Table, chain string, at int, spec string) error {
 	c := t.Chain(chain)
 	if c == nil {

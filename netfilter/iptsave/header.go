@@ -117,6 +117,8 @@ func u32Option(p *ruleReader, opt string) bool {
 	return true
 }
 
+// parseU32 reads one test of xt_u32: a location, with its operators, and the ranges of
+// values.
 func parseU32(s string) (netfilter.U32Test, bool) {
 	var t netfilter.U32Test
 	loc, vals, ok := strings.Cut(s, "=")

@@ -64,6 +64,7 @@ type listedChain struct {
 	rules  []netfilter.Rule
 }
 
+// read takes the next line of a listing.
 func (l *listing) read(line string) error {
 	switch {
 	case line == "":
@@ -234,6 +235,7 @@ func (l *listing) rule(chain, line string) (netfilter.Rule, error) {
 	return l.finishRule(chain, r, b)
 }
 
+// finishRule reads the words of iptables-save that a line of a listing has been turned into.
 func (l *listing) finishRule(chain string, r netfilter.Rule, b spec) (netfilter.Rule, error) {
 	text := strings.TrimSpace(b.matches.String() + b.target.String())
 	l.rules.reset(text)

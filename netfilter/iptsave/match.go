@@ -43,6 +43,7 @@ func commentOption(p *ruleReader, opt string) bool {
 	return true
 }
 
+// portOption reads --sport and --dport, which several protocols share.
 func portOption(p *ruleReader, opt string) bool {
 	side := netfilter.SourceSide
 	switch opt {
@@ -62,6 +63,7 @@ func portOption(p *ruleReader, opt string) bool {
 	return true
 }
 
+// addUnknown keeps an option that has no meaning here, with the reason.
 func (p *ruleReader) addUnknown(opt, value, why string) {
 	if p.err != nil {
 		return
@@ -138,6 +140,7 @@ func icmpOption(p *ruleReader, opt string) bool {
 	return true
 }
 
+// parseICMP reads "TYPE", "TYPE/CODE" or a name. 255 is any, of ICMP only.
 func parseICMP(w string, v6 bool) (netfilter.ICMPType, bool) {
 	m := netfilter.ICMPType{V6: v6, CodeLast: 255}
 	names := icmpNames

@@ -33,6 +33,7 @@ type parser struct {
 	hex     bool // addresses and ports are hexadecimal, as in /proc
 }
 
+// line reads one line of a listing, or one command.
 func (p *parser) line(f []string) error {
 	if f[0] == "ipvsadm" {
 		f = f[1:]
@@ -116,6 +117,7 @@ func (p *parser) address(s *netfilter.VirtualServer, proto, addr string) error {
 	return nil
 }
 
+// addrPort reads both forms: that of ipvsadm and the hexadecimal one of /proc.
 func (p *parser) addrPort(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(text); err == nil && !p.hex {
 		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil

@@ -114,6 +114,7 @@ func place(family uint16, addr, port []byte) string {
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(pad(port))).String()
 }
 
+// serviceLine words a virtual server as ipvsadm -Ln does, so that one parser reads both.
 func serviceLine(s map[uint16][]byte) string {
 	family, mark := nl.NativeEndian().Uint16(pad(s[serviceFamily])), number(s[serviceMark])
 	scheduler := strings.TrimRight(string(s[serviceScheduler]), "\x00")

@@ -41,6 +41,8 @@ func (t *table) learnSizes(v any) {
 	}
 }
 
+// learnKey takes over from a rule what a part of a key is that its declaration only calls an
+// integer.
 func (t *table) learnKey(name string, key any) {
 	at := slices.IndexFunc(t.sets, func(s *declared) bool { return s.name == name })
 	if at < 0 {

@@ -138,6 +138,7 @@ func metered(key, name string, m map[string]any) string {
 	return "ct count " + over + str(m, "val")
 }
 
+// log words the statement as nft does.
 func log(m map[string]any) string {
 	s := "log"
 	if p := str(m, "prefix"); p != "" {
@@ -165,6 +166,7 @@ func reject(m map[string]any) string {
 	}
 }
 
+// nat words dnat, snat, masquerade and redirect as nft does.
 func nat(key string, m map[string]any) string {
 	s := key
 	if f := str(m, "family"); f != "" {

@@ -37,6 +37,7 @@ var operators = map[string]struct {
 
 func (r *rule) or(p netfilter.Part) (netfilter.Expr, bool) { return r.bitwise(p, 1) }
 
+// bitwise reads operators that bind at least so tightly, from the left to the right.
 func (r *rule) bitwise(p netfilter.Part, tight int) (netfilter.Expr, bool) {
 	left, ok := r.alone(p)
 	for ok {
@@ -163,6 +164,7 @@ func (r *rule) number() (uint32, bool) {
 	return uint32(n), err == nil
 }
 
+// numgen reads what stands behind the word.
 func (r *rule) numgen() (netfilter.Expr, bool) {
 	how := r.next().text
 	if (how != "random" && how != "inc") || !r.words("mod") {
@@ -179,6 +181,7 @@ func (r *rule) numgen() (netfilter.Expr, bool) {
 	return g, ok
 }
 
+// hash reads jhash and symhash.
 func (r *rule) hash(what string) (netfilter.Expr, bool) {
 	var h netfilter.Hash
 	ok := true

@@ -125,6 +125,7 @@ func (r *rule) natPort(n *netfilter.Rewrite) bool {
 	return ok
 }
 
+// natFlags reads random, fully-random and persistent, in any order.
 func (r *rule) natFlags(n *netfilter.Rewrite) bool {
 	for {
 		t := r.peek()

@@ -26,6 +26,7 @@ func (p *parser) remove(command token) error {
 	return p.removeFrom(t, command, what, names)
 }
 
+// removeFrom carries out flush and delete for what is within a table.
 func (p *parser) removeFrom(t *table, command, what token, names []string) error {
 	flush := command.text == "flush"
 	switch what.text {

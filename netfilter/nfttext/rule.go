@@ -157,6 +157,7 @@ func (r *rule) ctStatement(t token) (done, ok bool) {
 	return false, false
 }
 
+// counter reads a counter with or without its numbers, or by its name.
 func (r *rule) counter() bool {
 	switch {
 	case r.words("packets"):
@@ -259,6 +260,7 @@ func metered(what, body string) netfilter.Metered {
 	return m
 }
 
+// log reads the options, which do nothing to the packet.
 func (r *rule) log(t token) bool {
 	for {
 		w := r.peek()

@@ -63,6 +63,7 @@ func (s *scanner) next() token {
 	return s.read()
 }
 
+// read cuts off the next token, without remarks and line ends that nft passes over.
 func (s *scanner) read() token {
 	from := s.pos
 	for s.pos < s.stop {

@@ -47,6 +47,7 @@ func Value(p netfilter.Part, word string) (first, last string, ok bool) {
 	return "", "", false
 }
 
+// addresses reads an address, a prefix or a range of a part, as bytes.
 func addresses(p netfilter.Part, word string) (first, last string, ok bool) {
 	if a, err := netip.ParseAddr(word); err == nil {
 		v := netfilter.AddrBytes(a)
@@ -126,6 +127,7 @@ func single(p netfilter.Part, word string) (string, bool) {
 	return "", false
 }
 
+// number reads an integer of the size of a part.
 func number(p netfilter.Part, word string) (string, bool) {
 	if p.Bytes > 8 {
 		return longNumber(p, word)

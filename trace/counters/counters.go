@@ -85,6 +85,8 @@ func Diff(before, after *netfilter.Host) Report {
 	return rep
 }
 
+// compare holds the rules of a chain against those of the first dump, by their text and, of
+// several alike, their order.
 func compare(t, old *netfilter.Table, c *netfilter.Chain) *grown {
 	g := &grown{chain: c}
 	had := map[string][]netfilter.Counters{}

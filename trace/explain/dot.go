@@ -54,6 +54,7 @@ func (g *graph) edge(from, to string, share *big.Rat) {
 	g.shares[e].Add(g.shares[e], share)
 }
 
+// outcome adds the way of one outcome, with its share.
 func (g *graph) outcome(start string, o *trace.Outcome) {
 	at := start
 	passed := map[string]bool{}

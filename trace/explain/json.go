@@ -120,6 +120,7 @@ func ToJSON(t *trace.Tracer, a trace.Answer) Answer {
 	return out
 }
 
+// outcome is one of the answer, in the form that docs/stability.md promises.
 func outcome(t *trace.Tracer, o *trace.Outcome) Outcome {
 	p, _ := o.Share.Float64()
 	out := Outcome{
@@ -195,6 +196,7 @@ func Capture(o *trace.Outcome, hop int) string {
 	return "tcpdump -ni " + dev + " '" + filter(o.Proto, src, dst, sport, dport) + "'"
 }
 
+// filter is an expression of tcpdump for the packet as it is at one hook.
 func filter(p uint8, src, dst netip.Addr, sport, dport uint16) string {
 	var parts []string
 	switch p {

@@ -37,6 +37,7 @@ func StoryText(s journey.Story) string {
 	return w.b.String()
 }
 
+// storyHeadline sums up what becomes of the packet, over all ways.
 func storyHeadline(s journey.Story) string {
 	shares := map[string]*big.Rat{}
 	var order []string
@@ -70,6 +71,7 @@ func waySignature(w *journey.Way) string {
 	return b.String() + w.Lost
 }
 
+// way writes one way, node by node; of several it says first which.
 func (w *writer) way(way *journey.Way, several bool) {
 	if several {
 		o := &way.Last().Outcome
@@ -125,6 +127,7 @@ func hookNames(o *trace.Outcome) string {
 	return strings.Join(list, " and ")
 }
 
+// wayEnd writes how the way ends and what the other end sees.
 func (w *writer) wayEnd(way *journey.Way) {
 	o := &way.Last().Outcome
 	share := way.Share.RatString()

@@ -80,6 +80,7 @@ func Headline(a trace.Answer) string {
 	return head + sentence(a)
 }
 
+// byVerdict adds up shares, in the order in which verdicts come.
 func byVerdict(a trace.Answer) ([]trace.Verdict, map[trace.Verdict]*big.Rat) {
 	var order []trace.Verdict
 	shares := map[trace.Verdict]*big.Rat{}
@@ -164,6 +165,7 @@ func (w *writer) walk(o *trace.Outcome, n int) {
 	w.line("  => %s", o.Reason)
 }
 
+// hop writes one hook: where the packet is, and what rules did to it.
 func (w *writer) hop(o *trace.Outcome, i int, h trace.Hop) {
 	if h.Route != "" {
 		w.line("    %s", h.Route)

@@ -64,6 +64,7 @@ func Default(nodes, podsPerNode int) (Plan, error) {
 	return p, nil
 }
 
+// defaultCalls shows each kind of address, from each kind of client.
 func defaultCalls(t lab.Topology, endpoints int) []Call {
 	last, first := t.Pods[len(t.Pods)-1].Name, t.Pods[0].Name
 	nodes := t.Nodes

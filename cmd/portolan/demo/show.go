@@ -78,6 +78,7 @@ type row struct {
 	seen    []string
 }
 
+// make calls several times, and sums up who answered and whom they saw.
 func (c Call) make(ctx context.Context, l *lab.Lab) row {
 	r := row{pods: map[string]int{}}
 	from := host(l, c.From)
@@ -136,6 +137,7 @@ func counted(pods map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
+// host finds a node, a pod or the client by its name.
 func host(l *lab.Lab, name string) *lab.Host {
 	if name == "client" {
 		return l.Client

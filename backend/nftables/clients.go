@@ -13,75 +13,136 @@ import (
 	"portolan/kernel/nft"
 )
 
-// staleClients are the remembered choices that must go: by number of the scope,
-// the endpoints, as bytes, or all of them where the set is nil.
-type staleClients map[uint32]map[string]bool
+// forgotten are endpoints whose clients in one scope are to be forgotten.
+type forgotten struct {
+	gone      bool            // with the scope: all of them
+	but       bool            // all of them but the endpoints
+	endpoints map[string]bool // as bytes
+}
 
-// add joins two of them: all clients of a scope are more than those of some endpoints.
-func (s staleClients) add(more staleClients) {
-	for id, endpoints := range more {
-		known, there := s[id]
-		switch {
-		case endpoints == nil:
-			s[id] = nil
-		case !there:
-			s[id] = maps.Clone(endpoints)
-		case known != nil:
-			maps.Copy(known, endpoints)
+func (f forgotten) has(endpoint string) bool { return f.gone || f.endpoints[endpoint] != f.but }
+
+// and returns what either forgets.
+func (f forgotten) and(o forgotten) forgotten {
+	if o.but && !f.but {
+		f, o = o, f
+	}
+	out := forgotten{gone: f.gone || o.gone, but: f.but, endpoints: maps.Clone(f.endpoints)}
+	switch {
+	case !f.but && out.endpoints == nil:
+		out.endpoints = maps.Clone(o.endpoints)
+	case !f.but:
+		maps.Copy(out.endpoints, o.endpoints)
+	default:
+		maps.DeleteFunc(out.endpoints, func(e string, _ bool) bool { return o.has(e) })
+	}
+	return out
+}
+
+// keep has the clients of endpoints be remembered.
+func (f forgotten) keep(endpoints map[string]bool) {
+	for e := range endpoints {
+		if f.but {
+			f.endpoints[e] = true
+		} else {
+			delete(f.endpoints, e)
 		}
 	}
 }
 
-// staleClients finds what the plan makes stale: clients of a scope that goes,
-// and those that remember an endpoint which a frontend loses.
+// staleClients are the remembered choices that must go, by number of the scope.
+type staleClients map[uint32]forgotten
+
+func (s staleClients) add(more staleClients) {
+	for id, f := range more {
+		s[id] = s[id].and(f)
+	}
+}
+
+// staleClients finds what the plan makes stale: clients of a scope that goes, those that
+// remember an endpoint which a frontend loses, and where a frontend comes into a scope
+// that there was, those at endpoints that it does not have. For a Service that was made
+// anew within moments may have nothing of the one before but the names.
 func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 	stale := staleClients{}
+	come := map[string]string{} // slots of frontends that come, by scope
 	for _, c := range p.Changes {
-		switch c.Container {
+		switch c.Container { // scopes come after frontends
 		case scopes:
 			for _, o := range c.Deleted {
-				stale[b.ids.byName[o.Key.Name]] = nil
+				stale[b.ids.byName[o.Key.Name]] = forgotten{gone: true}
+			}
+			for _, o := range c.Created {
+				delete(come, o.Key.Name)
 			}
 		case frontends:
+			for _, o := range c.Created {
+				if scope, slots := scopeAndSlots(o); scope != "" {
+					come[scope] = slots[0]
+				}
+			}
 			for _, r := range c.Replaced {
+				before, _ := scopeAndSlots(r.Old)
+				if scope, slots := scopeAndSlots(r.New); scope != before && scope != "" {
+					come[scope] = slots[0]
+					continue
+				}
 				b.staleOf(stale, r)
 			}
 		}
 	}
+	for scope, slots := range come {
+		f := forgotten{but: true, endpoints: map[string]bool{}}
+		b.endpointsOf(slots, f.endpoints)
+		stale.add(staleClients{b.ids.byName[scope]: f})
+	}
 	return stale
 }
 
-// staleOf adds the clients of the endpoints that a frontend with affinity loses.
-func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
-	scope := ""
-	var before []string // several where a process was killed before it removed one
-	for a := range atoms(frontends, r.Old.Key.Name, r.Old.Body) {
+// scopeAndSlots are those of a frontend: several texts of slots where a process was
+// killed before it removed one.
+func scopeAndSlots(o dataplane.Object) (scope string, slots []string) {
+	for a := range atoms(frontends, o.Key.Name, o.Body) {
 		s, ok := shapeOf(a.set)
 		switch {
 		case ok && s.isSlots():
-			before = append(before, a.data)
+			slots = append(slots, a.data)
 		case ok && s.holds == aScope:
 			scope = a.data
 		}
 	}
-	if scope == "" {
+	return scope, slots
+}
+
+// staleOf is about a frontend that stays in its scope. Clients of endpoints that it has
+// again are not to be forgotten later.
+func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
+	scope, before := scopeAndSlots(r.Old)
+	_, after := scopeAndSlots(r.New)
+	if scope == "" || len(after) == 0 {
 		return
 	}
-	for a := range atoms(frontends, r.New.Key.Name, r.New.Body) {
-		if s, ok := shapeOf(a.set); !ok || !s.isSlots() {
-			continue
-		}
-		for _, before := range before {
-			if lost := b.lost(before, a.data); before != a.data && len(lost) > 0 {
-				stale.add(staleClients{b.ids.byName[scope]: lost})
-			}
-		}
+	id := b.ids.byName[scope]
+	lost, has := map[string]bool{}, map[string]bool{}
+	b.endpointsOf(after[0], has)
+	for _, before := range before {
+		maps.Copy(lost, b.lost(before, after[0]))
+	}
+	if len(lost) > 0 {
+		stale.add(staleClients{id: {endpoints: lost}})
+	}
+	maps.DeleteFunc(has, func(e string, _ bool) bool { return lost[e] })
+	for _, w := range b.late.both() {
+		w.stale[id].keep(has)
 	}
 }
 
 // lost returns the endpoints that one of the lists loses, as bytes.
 func (b *Backend) lost(before, after string) map[string]bool {
 	out := map[string]bool{}
+	if before == after {
+		return out
+	}
 	oldFirst, oldSecond, _ := strings.Cut(before, " | ")
 	newFirst, newSecond, _ := strings.Cut(after, " | ")
 	for _, pair := range [][2]string{{oldFirst, newFirst}, {oldSecond, newSecond}} {
@@ -90,10 +151,9 @@ func (b *Backend) lost(before, after string) map[string]bool {
 			left[e] = true
 		}
 		for e := range strings.SplitSeq(pair[0], ", ") {
-			if left[e] || e == "" {
+			if _, e = cutSlot(e); left[e] || e == "" {
 				continue
 			}
-			_, e = cutSlot(e)
 			if data, err := b.words.parseKey(nil, []part{address, port}, e); err == nil {
 				out[string(data)] = true
 			}
@@ -113,8 +173,8 @@ func cutSlot(text string) (slot, endpoint string) {
 // dropScopes gives the numbers of scopes back that are gone, and of which no client is
 // remembered any more.
 func (b *Backend) dropScopes(stale staleClients) {
-	for id, endpoints := range stale {
-		if endpoints == nil {
+	for id, f := range stale {
+		if f.gone {
 			b.ids.drop(b.ids.name(id))
 		}
 	}
@@ -158,11 +218,11 @@ func (w *words) portIn(set string, s *shape) string {
 
 // mayEnd tells whether some stale client may have an endpoint with that end.
 func (s staleClients) mayEnd(end string) bool {
-	for _, endpoints := range s {
-		if endpoints == nil {
+	for _, f := range s {
+		if f.gone || f.but {
 			return true
 		}
-		for e := range endpoints {
+		for e := range f.endpoints {
 			if strings.HasSuffix(e, end) {
 				return true
 			}
@@ -179,8 +239,7 @@ func (b *Backend) forgetIn(set, end string, stale staleClients) error {
 	var keys [][]byte
 	err := b.options.Conn.Elements(b.table, set, func() { keys = keys[:0] }, func(e nft.Element) {
 		id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
-		endpoints, is := stale[id]
-		if is && (endpoints == nil || endpoints[string(e.Data)+end]) {
+		if f, is := stale[id]; is && f.has(string(e.Data)+end) {
 			keys = append(keys, append([]byte(nil), e.Key...))
 		}
 	})

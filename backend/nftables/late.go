@@ -113,7 +113,7 @@ func (r *removals) nothingCloses() {
 // keepClients has a scope that was gone remember clients again.
 func (r *removals) keepClients(scope uint32) {
 	for _, w := range r.both() {
-		if endpoints, is := w.stale[scope]; is && endpoints == nil {
+		if w.stale[scope].gone {
 			delete(w.stale, scope)
 		}
 	}

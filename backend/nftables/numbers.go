@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -49,6 +50,10 @@ func (n numbers) rangeOf(name string) (numberRange, error) {
 func (n numbers) of(name string) (uint32, error) {
 	if id, ok := n.byName[name]; ok {
 		return id, nil
+	}
+	if digits, unnamed := strings.CutPrefix(name, "#"); unnamed { // read, and no name for it
+		id, err := strconv.ParseUint(digits, 10, 32)
+		return uint32(id), err
 	}
 	r, err := n.rangeOf(name)
 	if err != nil {

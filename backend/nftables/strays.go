@@ -26,9 +26,14 @@ func (o *observation) strays(ours []string, entries map[string]*entry) error {
 		found := staleClients{}
 		err := o.b.options.Conn.Elements(o.b.table, set, func() { clear(found) }, func(e nft.Element) {
 			id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
-			if endpoint := string(e.Data) + end; !known[id][endpoint] {
-				found.add(staleClients{id: {endpoint: true}})
+			endpoint := string(e.Data) + end
+			if known[id][endpoint] {
+				return
 			}
+			if _, there := found[id]; !there {
+				found[id] = forgotten{endpoints: map[string]bool{}}
+			}
+			found[id].endpoints[endpoint] = true
 		})
 		if err != nil {
 			return err

@@ -52,3 +52,47 @@ func TestClientsOfAKilledProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsOfAServiceMadeAnew: a Service that was deleted and made again before it was
+// written, with another address and other endpoints, has no client at one that is gone.
+func TestClientsOfAServiceMadeAnew(t *testing.T) {
+	const name = "default/web-1:http"
+	for _, f := range families {
+		t.Run(f.Family.String(), func(t *testing.T) {
+			c := newClientsStand(t, f)
+			c.write(sticky(f, 1, 3))
+			for i, e := range f.Endpoints(3, 8080) {
+				remember(t, c.b, name, at(f.External, i+1), e.Addr)
+			}
+			c.all = remembered(t, c.b)
+			anew := sticky(f, 1, 2)
+			anew.ClusterIPs, anew.Ports[0].NodePort = []netip.Addr{at(f.Cluster, 9)}, 30009
+			c.write(anew)
+			c.check("made anew", clientText(name, f.Endpoints(3, 8080)[2].Addr))
+			more := sticky(f, 1, 2)
+			more.ClusterIPs, more.Ports[0].NodePort = anew.ClusterIPs, 30009
+			more.ExternalIPs = []netip.Addr{at(f.External, 99)}
+			c.write(more)
+			settle(t, c.b)
+			c.check("with one address more")
+		})
+	}
+}
+
+// TestClientsOfAnEndpointThatComesBack: clients that choose an endpoint after it came back
+// are not forgotten by what was to be removed after it went.
+func TestClientsOfAnEndpointThatComesBack(t *testing.T) {
+	const name = "default/web-1:http"
+	for _, f := range families {
+		t.Run(f.Family.String(), func(t *testing.T) {
+			c := newClientsStand(t, f)
+			for _, endpoints := range []int{3, 2, 3} {
+				c.write(sticky(f, 1, endpoints))
+			}
+			remember(t, c.b, name, at(f.External, 1), f.Endpoints(3, 8080)[2].Addr)
+			c.all = remembered(t, c.b)
+			settle(t, c.b)
+			c.check("later")
+		})
+	}
+}

@@ -11,7 +11,7 @@ UNIT = $$(go list ./... | grep -v '^portolan/e2e')
 # What the compact layout of iptables mode is held to beside the other modes.
 COMPACT = ^Test(Flows|Cells|Stories|Growth|Shares|Turns|Affinity|Conntrack|Restart|Repair|Cleanup)
 
-.PHONY: build test lint golden e2e e2e-ipvs bench bench-full bench-parts report demo
+.PHONY: build test lint golden e2e e2e-ipvs soak bench bench-full bench-parts report demo
 
 build: ## the program, in bin/portolan
 	go build -trimpath -o bin/portolan ./cmd/portolan

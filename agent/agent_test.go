@@ -98,6 +98,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// Nothing is done before anything is known, and writes keep their distance.
 func TestPacing(t *testing.T) {
 	b := newFakeBackend()
 	run(t, b, options(), func(a *Agent) {

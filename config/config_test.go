@@ -31,6 +31,7 @@ func load(t *testing.T, flagsBeatFile bool, args ...string) (Config, []string, e
 	return flags.Config(flagsBeatFile)
 }
 
+// Flags and a file that say nothing have the same defaults, those of kube-proxy 1.37.
 func TestDefaults(t *testing.T) {
 	fromFlags, _, err := load(t, false)
 	if err != nil {

@@ -188,6 +188,7 @@ func (r *paths) Report(result cmp.Result) {
 	r.found = append(r.found, strings.Join(names, "."))
 }
 
+// Flags that mean more than one field, or something else when they are empty.
 func TestSpecialFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

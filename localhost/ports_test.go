@@ -44,6 +44,7 @@ func nodePort(name string, port uint16, change func(*service.Service), endpoints
 	return s
 }
 
+// Of each network of loopback one address answers, 127.0.0.1 where it is in it.
 func TestAddresses(t *testing.T) {
 	for networks, want := range map[string]string{
 		"127.0.0.0/8 ::1/128":                 "[127.0.0.1 ::1]",
@@ -68,6 +69,7 @@ func describe(p Port, t Target) string {
 	return text
 }
 
+// Who answers is what service decided for the node itself.
 func TestPorts(t *testing.T) {
 	const v4, v6, away = "10.244.1.1:8080@node1", "[fd00:244::1]:8080@node1", "10.244.2.1:8080@node2"
 	for name, c := range map[string]struct {
@@ -111,6 +113,7 @@ func changes(t *table, s *service.Snapshot) string {
 	return strings.Join(out, "; ")
 }
 
+// The table tells what a Snapshot changed; of two claims the older Service's wins.
 func TestTable(t *testing.T) {
 	const endpoint = "10.244.1.1:8080"
 	table := newTable()

@@ -126,6 +126,7 @@ func TestServer(t *testing.T) {
 	})
 }
 
+// Endpoints are picked by chance, or in turn, or as the client had before.
 func TestPicker(t *testing.T) {
 	one, two := netip.MustParseAddrPort("10.244.1.1:80"), netip.MustParseAddrPort("10.244.1.2:80")
 	both := []netip.AddrPort{one, two}

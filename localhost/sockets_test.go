@@ -85,7 +85,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// await asks until something is so.
+// await asks until something is so: nobody tells when a kernel's socket has come so far.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for start := time.Now(); !so(); time.Sleep(time.Millisecond) {

@@ -26,6 +26,7 @@ func node() *Host {
 	}
 }
 
+// The route of a destination by longest prefix, routing rules and marks.
 func TestLookup(t *testing.T) {
 	h := node()
 	h.RoutingRules = append(DefaultRules(), RoutingRule{Priority: 100, Mark: 0x1, MarkMask: 0xf, Table: 100, SuppressPrefix: -1},
@@ -58,6 +59,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// The type of an address, as -m addrtype and fib have it.
 func TestAddrKind(t *testing.T) {
 	f := NewFIB(node())
 	for _, c := range []struct {
@@ -77,14 +79,15 @@ func TestAddrKind(t *testing.T) {
 	}
 }
 
+// The source that the kernel gives a packet of its own, by interface and next hop.
 func TestSourceAddr(t *testing.T) {
 	h := node()
 	for _, c := range [][3]string{
 		{"eth0", "172.22.15.253", "172.22.7.89"}, {"eth0", "10.9.0.7", "10.9.0.1"}, {"eth0", "1.1.1.1", "172.22.7.89"},
-		{"cni0", "10.244.0.4", "10.244.0.1"}, {"lo", "10.244.0.1", "10.244.0.1"},
+		{"cni0", "10.244.0.4", "10.244.0.1"},
 		{"eth1", "fd00:2::9", "fd00:2::1"}, {"eth1", "fd00:1::9", "fd00:1::1"},
 	} {
-		if a, _ := h.SourceAddr(c[0], netip.MustParseAddr(c[1])); a.String() != c[2] && c[0] != "lo" {
+		if a, _ := h.SourceAddr(c[0], netip.MustParseAddr(c[1])); a.String() != c[2] {
 			t.Errorf("%s towards %s: %s, want %s", c[0], c[1], a, c[2])
 		}
 	}
@@ -97,6 +100,7 @@ func TestSourceAddr(t *testing.T) {
 	}
 }
 
+// The most specific member of a set decides.
 func TestSetContains(t *testing.T) {
 	r := func(a, b string) AddrRange { return AddrRange{netip.MustParseAddr(a), netip.MustParseAddr(b)} }
 	s := NewSet("S", "hash:ip,port", IPv4, "", []SetMember{{Parts: []SetPart{{Addrs: r("10.96.0.1", "10.96.0.1")}, {Ports: PortRange{443, 443}, Proto: TCP}}}})

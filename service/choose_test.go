@@ -101,6 +101,7 @@ var chooseCases = []struct {
 		endpoints: []string{"10.0.0.1 ready node=a zone=z2", "10.0.0.2 ready node=b zone=z1"}, cluster: "2", local: "1", reachable: "1 2", any: true},
 }
 
+// Which endpoints a Service port uses on a node, by policies, readiness and hints.
 func TestChoose(t *testing.T) {
 	node := Node{Name: "a", Zone: "z1"}
 	for _, tt := range chooseCases {

@@ -100,6 +100,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// Ranges hold for load balancer addresses alone; those of the other family limit nobody.
 func TestSourceRanges(t *testing.T) {
 	ranges := func(list ...string) (out []netip.Prefix) {
 		for _, s := range list {

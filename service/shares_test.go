@@ -26,6 +26,7 @@ func weighted(text string) (out []Endpoint) {
 	return out
 }
 
+// Weights become the smallest whole numbers with the same ratio.
 func TestRatios(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                  "[]",
@@ -99,6 +100,7 @@ func slotNames(list []Endpoint) string {
 	return b.String()
 }
 
+// Endpoints stand as often as their weight says, spread evenly.
 func TestSlots(t *testing.T) {
 	for text, want := range map[string]string{
 		"1 1 1":   "abc",
@@ -118,6 +120,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// An endpoint of weight 0 is used when no other is there.
 func TestWeightless(t *testing.T) {
 	svc := &Service{ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Protocol: TCP, Port: 80}}}
 	for text, want := range map[string]string{"1 0 2": "ac", "0 0": "ab", "0 1": "b"} {

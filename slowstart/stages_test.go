@@ -86,6 +86,7 @@ func (s *story) expect(what, want string) {
 	}
 }
 
+// A fresh endpoint has a growing share, and no clock is asked when nothing is fresh.
 func TestRamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStory(t, web("web", 10*time.Second, "1 2"), web("plain", 0, "1"))

@@ -74,6 +74,7 @@ var judgedCases = []judged{
 	{name: "HL too", rules: six + "*mangle\n-A PREROUTING -j HL --hl-dec 63\nCOMMIT\n", flow: packet("2001:db8::9", "2001:db8:1::9", 80, nil), verdict: trace.Dropped},
 }
 
+// What the kernel was once seen to do; trace/judge asks it anew.
 func TestJudged(t *testing.T) {
 	for _, c := range judgedCases {
 		t.Run(c.name, func(t *testing.T) {

@@ -76,6 +76,7 @@ var scenarios = []scenario{
 	{"ttl", "*mangle\n-A PREROUTING -m ttl --ttl-lt 65 -j ACCEPT\n-A PREROUTING -j DROP\n-A FORWARD -m ttl --ttl-eq 63 -j DROP\nCOMMIT\n", ipForward + on, "192.0.2.9 198.51.100.9:80", trace.Dropped, "mangle FORWARD"},
 }
 
+// One packet each, with the one thing that decides.
 func TestScenarios(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {

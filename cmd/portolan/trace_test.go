@@ -57,6 +57,7 @@ func TestTraceExitCodes(t *testing.T) {
 	}
 }
 
+// What cannot be asked is said, by the name of the flag.
 func TestTraceUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                             "trace: --src and --dst are needed",
@@ -79,6 +80,7 @@ func TestTraceUsage(t *testing.T) {
 	}
 }
 
+// The same answer in each form of -o.
 func TestTraceFormats(t *testing.T) {
 	args := []string{"--src", "10.244.0.9", "--dst", "10.96.0.10:53", "--proto", "udp", "--rules", tracedNode, "--host", tracedHost, "-o"}
 	out, _, err := portolanTrace(t, append(args, "json")...)
@@ -105,6 +107,7 @@ func TestTraceListRulesWithTable(t *testing.T) {
 	}
 }
 
+// --counters tells which rules grew between two dumps, and whether that adds up.
 func TestTraceCounters(t *testing.T) {
 	const dumps = "../../testdata/dumps/"
 	out, code, err := portolanTrace(t, "--counters", dumps+"004-nat-counters.before.txt", dumps+"004-nat-counters.after-1053-connections.txt")

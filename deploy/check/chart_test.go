@@ -110,6 +110,7 @@ var chartValues = []struct {
 // podPath is a path inside of the DaemonSet's pods.
 func podPath(path ...any) []any { return append([]any{"spec", "template", "spec"}, path...) }
 
+// What each value of the chart makes of the objects.
 func TestChartValues(t *testing.T) {
 	for _, c := range chartValues {
 		t.Run(c.name, func(t *testing.T) {

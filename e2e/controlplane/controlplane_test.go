@@ -59,6 +59,8 @@ func code(t *testing.T, err error) int {
 	return status.Code
 }
 
+// Without a host the API server answers on loopback, and its users have the rights they were
+// given.
 func TestLoopback(t *testing.T) {
 	ctx := t.Context()
 	s := start(t, controlplane.Options{Users: []controlplane.User{{Name: "nobody", Token: "secret"}}})
@@ -91,6 +93,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// Objects outlive every way in which the programs may end.
 func TestOutages(t *testing.T) {
 	ctx := t.Context()
 	s := start(t, controlplane.Options{})

@@ -1,4 +1,6 @@
-// Package arch holds one test: who may import whom.
+// Package arch holds tests of the house: who may import whom, in this file; how long files
+// and functions are, which rooms are pure, that nobody swallows panics, and that the documents
+// name what is there.
 package arch
 
 import (
@@ -57,6 +59,7 @@ type pkg struct {
 	Imports    []string
 }
 
+// Every room imports what its rule allows, and no more.
 func TestImports(t *testing.T) {
 	for _, p := range list(t) {
 		room := strings.TrimPrefix(p.ImportPath, "portolan/")

@@ -21,6 +21,7 @@ var pure = []string{
 	"localhost/ports.go", "localhost/table.go", "slowstart/stages.go",
 }
 
+// Pure rooms do not log, read clocks or take contexts.
 func TestPureRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files := 0

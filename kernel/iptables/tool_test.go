@@ -189,6 +189,8 @@ func TestDetectFindsTheVariantInUse(t *testing.T) {
 	})
 }
 
+// Which variant a host uses, by what each holds: tables, rules, those of a proxy or of
+// kubelet; and by what is installed.
 func TestChoose(t *testing.T) {
 	there := []*Tool{{}}
 	for _, c := range []struct {
@@ -230,6 +232,7 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
+// A counter may be asked for again.
 func TestCounters(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *Tool) {
 		err := EnsureCounter("portolan_test")
@@ -242,6 +245,7 @@ func TestCounters(t *testing.T) {
 	})
 }
 
+// Trials tell what the programs and the kernel take, and change nothing.
 func TestAccepts(t *testing.T) {
 	forVariants(t, func(t *testing.T, tool *Tool) {
 		for rule, want := range map[string]bool{"-p tcp -j RETURN": true, "-m nfacct --nfacct-name none -j DROP": false, "--bogus": false} {

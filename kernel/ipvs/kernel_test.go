@@ -83,6 +83,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// Real servers come, change their weight and go.
 func TestReals(t *testing.T) {
 	c := inNamespace(t)
 	anywhere(t)
@@ -141,6 +142,7 @@ func anywhere(t *testing.T) {
 	}
 }
 
+// A time-out of 0 leaves what is set.
 func TestTimeouts(t *testing.T) {
 	c := inNamespace(t)
 	before, err := c.Timeouts()

@@ -107,6 +107,7 @@ func TestUnknowns(t *testing.T) {
 	}
 }
 
+// Statements become the text that nft would list.
 func TestText(t *testing.T) {
 	rules := map[string]string{
 		`[{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [22, {"range": [80, 90]}]}}}, {"accept": null}]`: "tcp dport { 22, 80-90 } accept",
@@ -135,6 +136,7 @@ func TestText(t *testing.T) {
 	}
 }
 
+// What is no ruleset is an error.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                                    "nftjson: t: unexpected end of JSON input",

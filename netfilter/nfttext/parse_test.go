@@ -198,6 +198,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// A script for nft -f that adds, flushes and deletes.
 func TestScript(t *testing.T) {
 	d, err := nfttext.Parse("t", `flush ruleset
 add table ip t
@@ -242,6 +243,7 @@ add counter ip t x { packets 1 bytes 2 }
 	}
 }
 
+// What is no ruleset is an error with its line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"table ip t {\n\tchain c {\n":              "nfttext: t:2: the block that begins here has no end",
@@ -261,6 +263,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// What is passed over is said.
 func TestWarnings(t *testing.T) {
 	d, err := nfttext.Parse("t", `table netdev n { chain i { type filter hook ingress device "eth0" priority 0; policy accept; drop; }; }
 table bridge b { chain f { type filter hook forward priority filter; drop; }; }
@@ -284,6 +287,7 @@ table ip filter is iptables' own: nft does not show its comments and some of its
 	}
 }
 
+// Elements of each type of key, with ranges, time-outs and comments.
 func TestElements(t *testing.T) {
 	d, err := nfttext.Parse("t", `table ip t {
 	map v { type ipv4_addr . inet_proto . inet_service : verdict; flags interval; elements = { 10.0.0.0/24 . tcp . 80-90 counter packets 0 bytes 0 comment "a/b:p" : goto x,

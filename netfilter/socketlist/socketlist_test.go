@@ -52,6 +52,7 @@ tcp6       0      0 ::1:631                 :::*                    LISTEN      
 	}
 }
 
+// /proc/net has addresses in hexadecimal, in the byte order of the host.
 func TestProc(t *testing.T) {
 	const heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	list, err := Proc(netfilter.TCP, heading+"   0: 3500007F:0035 00000000:0000 0A 0\n   1: 0100000A:0016 0900000A:1388 01 0\n   2: 00000000000000000000000000000000:7580 00000000000000000000000000000000:0000 0A 0\n   3: 0000000000000000FFFF00000100007F:0050 0:0 0A 0\n")

@@ -135,6 +135,8 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
+// Where the API server is, by flags, file and environment, and what is said when nothing
+// tells.
 func TestConnect(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -188,6 +190,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
+// An error of the API server says what to do about it.
 func TestExplain(t *testing.T) {
 	slices := (&Client{}).endpointSlices()
 	group := schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
@@ -278,6 +281,7 @@ func TestTroubleOfWhatIsNotNeeded(t *testing.T) {
 	}
 }
 
+// The pause after an error, by what it is and how often it came.
 func TestPause(t *testing.T) {
 	no := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	for _, c := range []struct {

@@ -139,6 +139,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// Slices that move to another Service, and deletions that name another than was known.
 func TestEvents(t *testing.T) {
 	s := source(kube.DetectClusterCIDR, &logText{})
 	must(t, s.services.Replace([]any{svc("web", "1", "10.96.0.1"), svc("other", "1", "10.96.0.2")}, "1"), s.slices.Replace(nil, "1"))

@@ -98,6 +98,7 @@ func endpointTexts(s *service.Service) string {
 	return strings.Join(out, " ")
 }
 
+// Slices become endpoints, merged and sorted as text.
 func TestEndpoints(t *testing.T) {
 	terminating := func(s *discovery.EndpointSlice) {
 		s.Endpoints[0].Conditions = discovery.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
@@ -139,6 +140,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// Every field of a Service that counts. Leading zeros are taken, and what cannot be read is
+// left out.
 func TestConvertService(t *testing.T) {
 	svc := testService(func(s *v1.Service) {
 		s.Spec.Type = v1.ServiceTypeLoadBalancer
@@ -309,6 +312,8 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 }
 
+// What the node was before the start decides between the two thresholds, and is asked only
+// there.
 func TestStartLarge(t *testing.T) {
 	for _, test := range []struct {
 		endpoints          int

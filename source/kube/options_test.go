@@ -22,6 +22,7 @@ func optioned(pairs ...string) *v1.Service {
 	})
 }
 
+// Annotations of a Service become its options.
 func TestOptions(t *testing.T) {
 	got := convert(optioned("portolan.io/algorithm", "round-robin", "portolan.io/slow-start", " 30s ", "portolan.io/no-local-endpoints", "reject", "portolan.io/ipvs-scheduler", "mh"), nil)
 	if got.Scheduler != "mh" || got.Algorithm != service.RoundRobin || got.SlowStart != 30*time.Second || !got.RejectNoLocal || got.Complaints != nil {
@@ -70,6 +71,7 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
+// Weights by node, zone, address and network; the most specific counts.
 func TestWeights(t *testing.T) {
 	zoned := testSlice("a", func(s *discovery.EndpointSlice) {
 		for i, at := range []string{"n1/near", "n1/far", "n2/near", "/near", "n3/"} {

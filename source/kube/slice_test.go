@@ -10,6 +10,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 )
 
+// Times of the annotation that can be read, the oldest first.
 func TestTriggers(t *testing.T) {
 	dated := func(text string) *Slice {
 		s := &discovery.EndpointSlice{}

@@ -81,6 +81,7 @@ func (s *state) expect(want string, problems ...string) {
 	}
 }
 
+// YAML and JSON, several documents in a file, and lists.
 func TestFormats(t *testing.T) {
 	s := newState(t)
 	s.write("a.yaml", "# comment\n---\n"+svcYAML("one", "10.96.0.1")+"---\n---\n"+sliceYAML("one-x", "one", "10.0.0.1"))

@@ -93,6 +93,7 @@ func told(s journey.Story) string {
 // firstOfFilter is where a rule becomes the first of table filter.
 const firstOfFilter = `(\*filter\n(?::[^\n]*\n)*)(-[AIN] )`
 
+// A packet over several nodes, and its answer back.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

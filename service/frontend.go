@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -131,7 +132,9 @@ func Decide(node Node, s *Service, f Family) []PortFrontends {
 		}
 		external := externalRoutes(node, s, pf.Choice, f)
 		for _, a := range s.ExternalIPs {
-			if FamilyOf(a) == f {
+			// One that the load balancer uses too is limited as such, or its source
+			// ranges would limit nobody.
+			if limited := sources != nil && slices.Contains(s.LoadBalancerIPs, a); FamilyOf(a) == f && !limited {
 				add(ExternalIP, a, nil, external)
 			}
 		}

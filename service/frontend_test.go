@@ -144,6 +144,38 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
+// An address that is both an external IP and that of the load balancer is limited.
+func TestSourceRangesOfAnAddressThatIsBoth(t *testing.T) {
+	both := netip.MustParseAddr("198.51.100.7")
+	s := &Service{
+		ClusterIPs:      []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		ExternalIPs:     []netip.Addr{both, netip.MustParseAddr("192.0.2.1")},
+		LoadBalancerIPs: []netip.Addr{both},
+		SourceRanges:    []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+		Ports:           []Port{{Port: 80, Protocol: TCP, Endpoints: testEndpoints(t, "10.0.0.1 ready")}},
+	}
+	answered := func() (n int, free bool) {
+		for _, pf := range Decide(Node{}, s, IPv4) {
+			for _, f := range pf.Frontends {
+				if f.Addr == both {
+					n, free = n+1, free || admits(f, "8.8.8.8")
+				}
+			}
+		}
+		return n, free
+	}
+	if n, free := answered(); n != 1 || free {
+		t.Errorf("%d frontends, for everybody: %v", n, free)
+	}
+	if f := frontendOf(t, Node{}, s, ExternalIP); f.Addr == both || !admits(f, "8.8.8.8") {
+		t.Errorf("the other external IP: %+v", f)
+	}
+	s.SourceRanges = nil
+	if n, free := answered(); n != 2 || !free {
+		t.Errorf("without source ranges: %d frontends, for everybody: %v", n, free)
+	}
+}
+
 func admits(f Frontend, src string) bool {
 	contains := func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr(src)) }
 	return len(f.SourceRanges) == 0 || slices.ContainsFunc(f.SourceRanges, contains)

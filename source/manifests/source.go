@@ -31,8 +31,9 @@ type Source struct {
 
 	problems []Problem         // of the files as they are, and of publishing them
 	folders  map[string]uint64 // the inode that a folder had last
-	// complete: every path has been there once. Before that a Snapshot must not
-	// be taken for all that there is: what it lacks may be in force on this node.
+	// complete: every path has been there once, and it was not so that all they have
+	// cannot be read. Before that a Snapshot must not be taken for all that there is:
+	// what it lacks may be in force on this node.
 	complete bool
 }
 
@@ -40,6 +41,7 @@ type Source struct {
 type file struct {
 	stamp    stamp
 	objects  map[ref]any
+	damaged  bool // see content
 	problems []Problem
 }
 
@@ -70,7 +72,7 @@ func New(paths []string, cluster *kube.Cluster) *Source {
 func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 	var problems []Problem
 	present := map[string]bool{}
-	changed, missing := false, false
+	changed, missing, unread := false, false, false
 	for _, path := range s.paths {
 		names, warnings, err := list(path)
 		problems = append(problems, warnings...)
@@ -88,6 +90,7 @@ func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 			read, err := s.read(name)
 			if err != nil {
 				problems = append(problems, Problem{File: name, Err: err})
+				unread = true
 			}
 			changed = changed || read
 			if ctx.Err() != nil {
@@ -100,8 +103,20 @@ func (s *Source) Load(ctx context.Context) (*service.Snapshot, []Problem) {
 	if changed || len(s.files) != before {
 		s.problems = s.publish()
 	}
-	s.complete = s.complete || !missing
+	s.complete = s.complete || !missing && !s.nothingReadable(unread)
 	return s.cluster.Snapshot(), slices.Concat(problems, s.problems, s.strangers())
+}
+
+// nothingReadable tells whether there are documents, and not one gave an object: a
+// file that was cut off says no more than one that is not there.
+func (s *Source) nothingReadable(unread bool) bool {
+	for _, f := range s.files {
+		if len(f.objects) > 0 {
+			return false
+		}
+		unread = unread || f.damaged
+	}
+	return unread
 }
 
 // strangers warns where Nodes are known and the one that we work for is not.
@@ -216,7 +231,7 @@ func (s *Source) read(name string) (bool, error) {
 // text was refused keeps its last good version, and so does one that is missing
 // while some document could not be read at all: it may be that one.
 func merge(old *file, c content, now stamp) *file {
-	next := &file{stamp: now, objects: c.objects, problems: c.problems}
+	next := &file{stamp: now, objects: c.objects, damaged: c.damaged, problems: c.problems}
 	if old == nil {
 		return next
 	}

@@ -32,7 +32,8 @@ const (
 // Watch calls changed with the first Snapshot and then after every change of
 // the files or of the settings, until ctx ends. Settings that change meanwhile,
 // such as local addresses, come as functions. While some path has never been
-// there, the Snapshot is nil and only the problems are told.
+// there, or nothing at all could be read, the Snapshot is nil and only the problems
+// are told.
 func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings), changed func(*service.Snapshot, []Problem)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -78,8 +79,10 @@ func (s *Source) Watch(ctx context.Context, settings <-chan func(*kube.Settings)
 }
 
 // concerns tells whether a change of the file of that name may change what the
-// paths say: it is one of them, lies directly in one, or leads to one.
+// paths say: it is one of them, lies directly in one, or leads to one. Of a file in the
+// working folder the watcher says "./" before its name.
 func (s *Source) concerns(name string) bool {
+	name = filepath.Clean(name)
 	return slices.ContainsFunc(s.paths, func(path string) bool {
 		return name == path || filepath.Dir(name) == path || strings.HasPrefix(path, name+string(filepath.Separator))
 	})

@@ -113,14 +113,19 @@ type common struct {
 	pods      map[netip.Prefix]string // match of traffic from there
 }
 
-// kept returns what was made for a key the first time.
+// mostKept bounds what is kept: with weights, slow start and policy Local a Service goes
+// through very many pairs of counts in its life.
+const mostKept = 2048
+
+// kept returns what was made for a key the first time. When there is too much of it, all
+// is made anew.
 func kept[K comparable, V any](c *common, m *map[K]V, key K, create func(K) V) V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, ok := (*m)[key]
 	if !ok {
 		known = create(key)
-		if *m == nil {
+		if *m == nil || len(*m) >= mostKept {
 			*m = map[K]V{}
 		}
 		(*m)[key] = known

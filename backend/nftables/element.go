@@ -111,7 +111,7 @@ func (r *reader) verdict(text string) (*nft.Verdict, error) {
 	} else if text != "drop" {
 		return nil, fmt.Errorf("verdict %q", text)
 	}
-	if r.verdicts == nil {
+	if r.verdicts == nil || len(r.verdicts) >= mostKept {
 		r.verdicts = map[string]*nft.Verdict{}
 	}
 	r.verdicts[text] = v

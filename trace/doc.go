@@ -8,6 +8,7 @@
 // A run (run.go) takes one packet from hook to hook: chain.go walks chains, route.go routes,
 // nat.go and ipvs.go translate, and reply.go follows the answer. What a rule of iptables
 // means is in eval.go, evalhost.go and evalstate.go for its matches, and target.go for its
-// target; the files named nft*.go do the same for rules of nft. oracle.go picks the branch
+// target; what looks at bytes is in bytes.go and the room rawbytes. The files named nft*.go
+// do the same for rules of nft. oracle.go picks the branch
 // of everything that is random or not known, and a Tracer runs until every branch was taken.
 package trace

@@ -305,13 +305,13 @@ func (r *run) payload(e netfilter.Payload) datum {
 	}
 	text := fmt.Sprintf("%d bits from bit %d of a header", e.Bits, e.Offset)
 	end := at + e.Bits/8
-	if uint64(end) > uint64(len(im.data)) {
+	if uint64(end) > uint64(len(im.Data)) {
 		return datum{state: unclear, key: text, why: text + " are not known"}
 	}
-	for _, k := range im.known[at:end] {
+	for _, k := range im.Known[at:end] {
 		if k != 0xff {
 			return datum{state: unclear, key: text, why: text + " are not known"}
 		}
 	}
-	return have(string(im.data[at:end]))
+	return have(string(im.Data[at:end]))
 }

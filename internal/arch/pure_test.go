@@ -14,7 +14,7 @@ import (
 // Rooms, and files of rooms, that compute and do nothing else: they do not log,
 // read clocks or take contexts.
 var pure = []string{
-	"service/*.go", "netfilter/*.go", "trace/*.go", "verify/*.go",
+	"service/*.go", "netfilter/*.go", "trace/*.go", "trace/rawbytes/*.go", "verify/*.go",
 	"dataplane/want.go", "dataplane/compose.go", "dataplane/object.go", "dataplane/plan.go",
 	"backend/*/render.go",
 	"conntrack/index.go", "conntrack/stale.go", "conntrack/scope.go", "conntrack/load.go", "conntrack/shed.go",

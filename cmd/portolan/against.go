@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ func (w wanted) compare(ctx context.Context, against string) ([]difference, erro
 	case config.IPVS:
 		return w.compareServers(ctx, against)
 	}
-	texts, err := rulesOf(ctx, against, w.families)
+	texts, err := w.rulesOf(ctx, against)
 	if err != nil {
 		return nil, err
 	}
@@ -56,31 +55,6 @@ func (w wanted) compareTexts(ctx context.Context, texts map[service.Family]strin
 			return nil, err
 		}
 		out = append(out, difference{f, plan})
-	}
-	return out, nil
-}
-
-// rulesOf returns the rules to compare with, as iptables-save prints them. A
-// file holds IPv4 rules, and IPv6 rules behind a line "# ip6tables"; with one
-// family asked for, all of it is of that family.
-func rulesOf(ctx context.Context, against string, families []service.Family) (map[service.Family]string, error) {
-	if against == "kernel" {
-		return kernelRules(ctx, families)
-	}
-	data, err := os.ReadFile(against)
-	if err != nil {
-		return nil, fmt.Errorf("flag --against: %w", err)
-	}
-	if !strings.Contains(string(data), "\n*") && !strings.HasPrefix(string(data), "*") {
-		return nil, fmt.Errorf("flag --against: %s is not the output of iptables-save: it names no table", against)
-	}
-	if len(families) == 1 {
-		return map[service.Family]string{families[0]: string(data)}, nil
-	}
-	v4, v6, both := strings.Cut(string(data), "# ip6tables\n")
-	out := map[service.Family]string{service.IPv4: v4}
-	if both {
-		out[service.IPv6] = v6
 	}
 	return out, nil
 }

@@ -29,55 +29,68 @@ func newPlanCommand() *cobra.Command {
 iptables-restore, and behind the line "# ip6tables" that of ip6tables-restore;
 with --proxy-mode nftables a script for "nft -f", and with ipvs the input of ipset,
 iptables-restore, ipvsadm and ip, each behind a comment line. Needs no root and touches nothing; flags stand above the file of --config.
+Where no mode is asked for, that is iptables.
 
 With --against it prints what differs from the rules that are there, line by
-line: "+" for what the proxy would write, "-" for what it would remove.
+line: "+" for what the proxy would write, "-" for what it would remove. Where no mode is
+asked for, it is that of the rules, as the proxy would choose it.
 
 Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 2 some input was refused or cannot be read.`,
 		Example: `  portolan plan --manifests examples/nodeport --cluster-cidr 10.244.0.0/16 --hostname-override node-1`,
 		Args:    cobra.NoArgs,
 	}
-	flags := addPlanFlags(cmd)
-	family := cmd.Flags().String("ip-family", "", "ipv4 or ipv6; empty prints both")
-	against := cmd.Flags().String("against", "", "print the difference to the rules of this host (kernel, needs root) or of a file: the output of iptables-save, or in nftables mode of nft list ruleset, as text or JSON")
-	output := cmd.Flags().StringP("output", "o", "text", "text or json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		families, err := parseFamilies(*family)
-		if err != nil {
-			return err
-		}
-		if *output != "text" && *output != "json" {
-			return fmt.Errorf("flag --output: %q is neither text nor json", *output)
-		}
-		c, err := configured(cmd, flags)
-		if err != nil {
-			return err
-		}
-		if len(c.Options.Manifests) == 0 {
-			return errNoInput
-		}
-		settings, err := nodeSettings(c)
-		if err != nil {
-			return err
-		}
-		settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
-		if len(settings.NodeIPs) > 0 && *against == "" { // of a node that need not be this one
-			settings.NodePorts.Local = settings.NodeIPs
-		}
-		snapshot, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr())
-		want := wanted{c, snapshot, families}
-		if *against != "" {
-			err = want.printAgainst(cmd, *against, *output)
-		} else {
-			err = want.print(cmd, *output)
-		}
-		if refused && (err == nil || errors.As(err, new(exitError))) {
-			return exitError{code: exitCannotTell}
-		}
+	f := planFlags{config: addPlanFlags(cmd)}
+	cmd.Flags().StringVar(&f.family, "ip-family", "", "ipv4 or ipv6; empty prints both")
+	cmd.Flags().StringVar(&f.against, "against", "", "print the difference to the rules of this host (kernel, needs root) or of a file or the folder of a dump: the output of iptables-save, or in nftables mode of nft list ruleset, as text or JSON")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, f) }
+	return cmd
+}
+
+// planFlags are the flags of plan.
+type planFlags struct {
+	config                  *config.Flags
+	family, against, output string
+}
+
+func runPlan(cmd *cobra.Command, f planFlags) error {
+	families, err := parseFamilies(f.family)
+	if err != nil {
 		return err
 	}
-	return cmd
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("flag --output: %q is neither text nor json", f.output)
+	}
+	c, err := configured(cmd, f.config)
+	if err != nil {
+		return err
+	}
+	if len(c.Options.Manifests) == 0 {
+		return errNoInput
+	}
+	if c, err = modeFor(cmd.Context(), c, f.against, cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	settings, err := nodeSettings(c)
+	if err != nil {
+		return err
+	}
+	settings.NodePorts.Localhost = settings.NodePorts.AllowsLocalhost()
+	if len(settings.NodeIPs) > 0 && f.against == "" { // of a node that need not be this one
+		settings.NodePorts.Local = settings.NodeIPs
+	}
+	snapshot, refused := loadManifests(cmd.Context(), c, settings, cmd.ErrOrStderr())
+	want := wanted{c, snapshot, families}
+	if f.against != "" {
+		err = want.printAgainst(cmd, f.against, f.output)
+	} else {
+		err = want.print(cmd, f.output)
+	}
+	if refused && (err == nil || errors.As(err, new(exitError))) {
+		return exitError{code: exitCannotTell}
+	}
+	return err
 }
 
 // wanted is what Services ask of a node, and how the proxy would write it, in which

@@ -60,7 +60,7 @@ type frame struct {
 
 func (r *run) frame(c *netfilter.Chain) frame {
 	f := frame{chain: c}
-	if ix := r.t.chains[c]; ix != nil && (r.pkt.dport != 0 || !hasPorts(r.pkt.proto)) {
+	if ix := r.tracer.chains[c]; ix != nil && (r.pkt.dport != 0 || !hasPorts(r.pkt.proto)) {
 		f.cand = ix.candidates(&r.pkt, make([]int32, 0, 16))
 	}
 	return f
@@ -85,7 +85,7 @@ func (f *frame) following() (rule *netfilter.Rule, number int) {
 // chain walks a base chain and those that it calls.
 func (r *run) chain(b netfilter.Hooked) fate {
 	base := b.Chain
-	r.tab, r.base = b.Table, base
+	r.table, r.base = b.Table, base
 	stack := make([]frame, 1, 8)
 	stack[0] = r.frame(base)
 	for {
@@ -130,7 +130,7 @@ type ruleAt struct {
 
 // place names a rule.
 func (r *run) place(at ruleAt) string {
-	return r.tab.Name + " " + at.chain.Name + " rule " + strconv.Itoa(at.number)
+	return r.table.Name + " " + at.chain.Name + " rule " + strconv.Itoa(at.number)
 }
 
 // apply runs one rule, if it matches.
@@ -175,7 +175,7 @@ func (r *run) jump(stack []frame, j netfilter.Jump) (out []frame, looped bool) {
 			return stack, true
 		}
 	}
-	next := r.frame(r.tab.Chain(j.Chain))
+	next := r.frame(r.table.Chain(j.Chain))
 	if j.Goto && len(stack) > 1 {
 		next.trail = append(slices.Clone(top.trail), top.chain.Name)
 		stack[len(stack)-1] = next
@@ -194,7 +194,7 @@ func (r *run) jump(stack []frame, j netfilter.Jump) (out []frame, looped bool) {
 func (r *run) policy(c *netfilter.Chain) fate {
 	if c.Policy == netfilter.PolicyDrop {
 		r.step(ruleAt{chain: c}, ActPolicy, "DROP", "")
-		r.end(Dropped, "the policy of "+r.tab.Name+" "+c.Name+" is DROP")
+		r.end(Dropped, "the policy of "+r.table.Name+" "+c.Name+" is DROP")
 		return stop
 	}
 	if len(c.Rules) > 0 {
@@ -205,13 +205,13 @@ func (r *run) policy(c *netfilter.Chain) fate {
 
 // step records a rule that matched.
 func (r *run) step(at ruleAt, act Action, target, note string) {
-	s := Step{Hop: len(r.hops) - 1, Hook: r.hops[len(r.hops)-1].Hook, Table: r.tab.Name, Variant: r.tab.Variant, Chain: at.chain.Name, Rule: at.number, Action: act, Target: target, Note: note}
+	s := Step{Hop: len(r.hops) - 1, Hook: r.hops[len(r.hops)-1].Hook, Table: r.table.Name, Variant: r.table.Variant, Chain: at.chain.Name, Rule: at.number, Action: act, Target: target, Note: note}
 	s.Src, s.Dst, s.DstPort, s.Mark = r.pkt.src, r.pkt.dst, r.pkt.dport, r.pkt.mark
 	if at.rule != nil {
 		s.Text, s.Comment = at.rule.Text, at.rule.Comment()
 	} else {
 		s.Text = "-P " + at.chain.Name + " " + target
-		if r.tab.Variant == netfilter.Native {
+		if r.table.Variant == netfilter.Native {
 			s.Text = "policy " + strings.ToLower(target)
 		}
 	}
@@ -237,7 +237,7 @@ func (r *run) matches(at ruleAt) bool {
 	for _, m := range at.rule.Matches {
 		switch v := r.eval(m); v.truth {
 		case maybe:
-			if !r.o.unsure(v.key, r.place(at)+": "+v.why) {
+			if !r.oracle.unsure(v.key, r.place(at)+": "+v.why) {
 				return false
 			}
 		case chance:

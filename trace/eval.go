@@ -296,11 +296,11 @@ func (r *run) kindIs(a netip.Addr, dev string, want netfilter.AddrKind) value {
 			return is(!a.IsMulticast() && !a.IsUnspecified())
 		}
 	}
-	kind, known := r.t.fib.AddrKind(a, dev)
+	kind, known := r.tracer.fib.AddrKind(a, dev)
 	if known {
 		return is(kind&want != 0)
 	}
-	if local, decided := r.o.decided("local " + a.String()); decided {
+	if local, decided := r.oracle.decided("local " + a.String()); decided {
 		kind = netfilter.KindUnicast
 		if local {
 			kind = netfilter.KindLocal

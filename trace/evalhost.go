@@ -77,7 +77,7 @@ func (r *run) owner(m netfilter.Owner) value {
 
 // rpfilter looks up the route back to the source.
 func (r *run) rpfilter(m netfilter.RPFilter) value {
-	if !r.t.fib.Known() {
+	if !r.tracer.fib.Known() {
 		return unsure("the routes of the host were not given")
 	}
 	if r.pkt.in == "lo" {
@@ -90,7 +90,7 @@ func (r *run) rpfilter(m netfilter.RPFilter) value {
 	if m.ValidMark {
 		q.Mark = r.pkt.mark
 	}
-	route := r.t.fib.Lookup(q)
+	route := r.tracer.fib.Lookup(q)
 	ok := route.Type == netfilter.RouteUnicast || (route.Type == netfilter.RouteLocal && m.AcceptLocal)
 	ok = ok && (m.Loose || r.viaDev(route.Route, r.pkt.in))
 	return is(ok != m.Invert)
@@ -107,14 +107,14 @@ func (r *run) socket(m netfilter.Socket) value {
 	if p.proto == netfilter.TCP && p.flags&netfilter.SYN == 0 {
 		return unsure("whether a connection of this host takes the packet is not known")
 	}
-	if !r.t.host.Have.Listeners {
-		if local, known := r.t.fib.Local(p.dst); known && !local {
+	if !r.tracer.host.Have.Listeners {
+		if local, known := r.tracer.fib.Local(p.dst); known && !local {
 			r.assumed.add("no socket of the host has the address " + p.dst.String())
 			return value{}
 		}
 		return unsure("whether a local socket takes the packet is not known: what listens was not given")
 	}
-	for _, l := range r.t.host.Listeners {
+	for _, l := range r.tracer.host.Listeners {
 		wildcard := !l.Addr.IsValid() || l.Addr.IsUnspecified()
 		if l.Proto != p.proto || l.Port != p.dport || !wildcard && l.Addr != p.dst || wildcard && !m.NoWildcard {
 			continue

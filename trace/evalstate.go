@@ -14,10 +14,10 @@ import (
 func (r *run) chance(m netfilter.Match) bool {
 	switch m := m.(type) {
 	case netfilter.StatisticRandom:
-		return r.o.random(r.t.share(m))
+		return r.oracle.random(r.tracer.share(m))
 	case netfilter.StatisticNth:
 		r.assumed.add("where the counters of statistic --mode nth stand is not known: shares are those of many packets")
-		return r.o.random(m.Share())
+		return r.oracle.random(m.Share())
 	case netfilter.Recent:
 		return r.recent(m)
 	default:
@@ -44,7 +44,7 @@ func (r *run) recent(m netfilter.Recent) bool {
 		cond += " from the last " + strconv.Itoa(int(m.Seconds)) + " s"
 	}
 	r.assumed.add("no recent list remembers the packet's addresses (a list keeps 100 addresses by default); branches where one does have share 0")
-	return r.o.history(cond) != m.Not
+	return r.oracle.history(cond) != m.Not
 }
 
 // tracked reports whether conntrack has an entry for the packet.
@@ -136,7 +136,7 @@ func (r *run) entryType(reply bool) uint8 {
 
 // setMatch looks the packet up in an ipset.
 func (r *run) setMatch(m netfilter.SetMatch) value {
-	s := r.t.host.Set(m.Name)
+	s := r.tracer.host.Set(m.Name)
 	if s == nil {
 		return value{truth: maybe, key: fmt.Sprint("set ", m.Name, m.Dims, r.pkt.src, r.pkt.dst), why: "the content of set " + m.Name + " was not given"}
 	}
@@ -151,7 +151,7 @@ func (r *run) setMatch(m netfilter.SetMatch) value {
 func (r *run) inSet(s *netfilter.Set, sides []netfilter.Side, depth int) value {
 	if s.Type == "list:set" {
 		for _, member := range s.Members {
-			sub := r.t.host.Set(member.Parts[0].Name)
+			sub := r.tracer.host.Set(member.Parts[0].Name)
 			if sub == nil || depth > 8 {
 				return unsure("the content of set " + member.Parts[0].Name + " was not given")
 			}
@@ -241,7 +241,7 @@ func (r *run) setValue(s *netfilter.Set, dim string, side netfilter.Side) (v net
 }
 
 func (r *run) macOf(a netip.Addr) string {
-	for _, n := range r.t.host.Neighbours {
+	for _, n := range r.tracer.host.Neighbours {
 		if n.Addr == a && n.MAC != "" {
 			return strings.ToLower(n.MAC)
 		}

@@ -22,7 +22,7 @@ func (r *run) ipvs(h netfilter.Hook) bool {
 	if h == netfilter.Forward || p.ipvs {
 		return true
 	}
-	s := r.t.host.ServerFor(p.proto, p.dst, p.dport, p.mark)
+	s := r.tracer.host.ServerFor(p.proto, p.dst, p.dport, p.mark)
 	switch {
 	case s == nil:
 		return r.noServer()
@@ -40,11 +40,11 @@ func (r *run) ipvs(h netfilter.Hook) bool {
 
 // noServer is where IPVS has nothing to do, as far as that is known.
 func (r *run) noServer() bool {
-	if r.t.host.Have.Servers {
+	if r.tracer.host.Have.Servers {
 		return true
 	}
 	for _, name := range serviceDummies {
-		if in := r.t.host.Interface(name); in != nil && in.Has(r.pkt.dst) {
+		if in := r.tracer.host.Interface(name); in != nil && in.Has(r.pkt.dst) {
 			r.end(Unknown, r.pkt.dst.String()+" is an address of "+name+", so IPVS answers there, and its virtual servers were not given")
 			return false
 		}
@@ -94,7 +94,7 @@ func (r *run) schedule(s *netfilter.VirtualServer) (real *netfilter.RealServer, 
 		real = open[0]
 	default:
 		r.assumeSchedule(s)
-		real = open[r.o.among(weights)]
+		real = open[r.oracle.among(weights)]
 	}
 	if s.Persistence > 0 {
 		r.memory.keep(s, real)
@@ -111,7 +111,7 @@ func (r *run) remembers(s *netfilter.VirtualServer, x *netfilter.RealServer) boo
 			client = net.String()
 		}
 	}
-	return r.o.history(fmt.Sprintf("IPVS has sent %s to %s within the last %d s", client, endpoint(x.Addr, x.Port), s.Persistence))
+	return r.oracle.history(fmt.Sprintf("IPVS has sent %s to %s within the last %d s", client, endpoint(x.Addr, x.Port), s.Persistence))
 }
 
 // weight is the part that a real server gets of many connections.
@@ -153,7 +153,7 @@ func (r *run) toReal(h netfilter.Hook, s *netfilter.VirtualServer, real *netfilt
 	r.serverStep(s, n, ActDNAT, target, "")
 	r.attach(real)
 	p.dst, p.dport = real.Addr, real.Port
-	if local, known := r.t.fib.Local(p.dst); known && local {
+	if local, known := r.tracer.fib.Local(p.dst); known && local {
 		p.ipvs = true
 		r.next = netfilter.Route{Type: netfilter.RouteLocal, Dev: "lo"}
 		return true // the hook goes on, towards a local process
@@ -164,8 +164,8 @@ func (r *run) toReal(h netfilter.Hook, s *netfilter.VirtualServer, real *netfilt
 // attach has the connection's entry follow IPVS, if IPVS leaves it one.
 func (r *run) attach(real *netfilter.RealServer) {
 	const name = "net.ipv4.vs.conntrack"
-	on, given := r.t.host.Sysctl(name)
-	if !given && !r.t.host.Described && !r.t.host.Have.Sysctls {
+	on, given := r.tracer.host.Sysctl(name)
+	if !given && !r.tracer.host.Described && !r.tracer.host.Have.Sysctls {
 		r.assumed.add(name + " was not given: taken for 1, as proxies with IPVS set it")
 		on = "1"
 	} else if !given {

@@ -23,11 +23,11 @@ func (r *run) track() {
 		r.ct.state = netfilter.StateInvalid
 		return
 	}
-	if i, ok := r.t.flows[flowKey{p.proto, orig}]; ok && (p.sport != 0 || !hasPorts(p.proto)) {
-		r.found(&r.t.host.Flows[i], orig)
+	if i, ok := r.tracer.flows[flowKey{p.proto, orig}]; ok && (p.sport != 0 || !hasPorts(p.proto)) {
+		r.found(&r.tracer.host.Flows[i], orig)
 		return
 	}
-	if len(r.t.host.Flows) > 0 && p.sport == 0 && hasPorts(p.proto) {
+	if len(r.tracer.host.Flows) > 0 && p.sport == 0 && hasPorts(p.proto) {
 		r.assumed.add("the source port was not given: the packet begins a new connection")
 	}
 	if p.proto == netfilter.TCP && !r.begins(p.flags) {
@@ -46,7 +46,7 @@ func (r *run) begins(flags uint8) bool {
 	case netfilter.SYN:
 		return true
 	case netfilter.ACK:
-		loose, _ := r.t.host.Sysctl("net.netfilter.nf_conntrack_tcp_loose")
+		loose, _ := r.tracer.host.Sysctl("net.netfilter.nf_conntrack_tcp_loose")
 		return loose != "0"
 	}
 	return false
@@ -55,7 +55,7 @@ func (r *run) begins(flags uint8) bool {
 // found takes over an existing entry: its NAT is carried out, nat is not asked.
 func (r *run) found(e *netfilter.ConntrackEntry, tuple netfilter.Tuple) {
 	r.ct = conn{state: netfilter.StateEstablished, entry: e, orig: e.Orig, answer: e.Reply, dnatSet: true, snatSet: true, dnat: e.HasDNAT(), snat: e.HasSNAT(), mark: e.Mark}
-	r.ct.ipvs = r.ct.dnat && r.t.host.ServerFor(e.Proto, e.Orig.Dst, e.Orig.DstPort, 0) != nil
+	r.ct.ipvs = r.ct.dnat && r.tracer.host.ServerFor(e.Proto, e.Orig.Dst, e.Orig.DstPort, 0) != nil
 	switch {
 	case tuple == e.Reply && tuple != e.Orig:
 		r.ct.reply = true
@@ -119,11 +119,11 @@ func (r *run) finishNAT(h netfilter.Hook) bool {
 // very address by SNAT, it may have been that.
 func (r *run) strayed() bool {
 	p := &r.pkt
-	if in := r.t.host.Interface(p.out); in == nil || in.Has(p.src) || !r.t.host.Has(p.src) || !in.HasFamily(netfilter.FamilyOf(p.src)) {
+	if in := r.tracer.host.Interface(p.out); in == nil || in.Has(p.src) || !r.tracer.host.Has(p.src) || !in.HasFamily(netfilter.FamilyOf(p.src)) {
 		return false
 	}
-	masquerade, snat := r.t.sourceRules(p.src)
-	return masquerade && (!snat || r.o.unsure("masqueraded", "whether "+p.src.String()+" came from MASQUERADE or from SNAT is not known"))
+	masquerade, snat := r.tracer.sourceRules(p.src)
+	return masquerade && (!snat || r.oracle.unsure("masqueraded", "whether "+p.src.String()+" came from MASQUERADE or from SNAT is not known"))
 }
 
 // sourceRules reports whether some rule masquerades, and whether one gives an address
@@ -151,7 +151,7 @@ func (r *run) translate(at ruleAt, t netfilter.Translate) fate {
 	}
 	if wrong {
 		r.step(at, ActUnknown, t.Kind.String(), "the kernel refuses this target here")
-		r.end(Unknown, t.Kind.String()+" in "+r.tab.Name+" "+r.base.Name+", which the kernel refuses")
+		r.end(Unknown, t.Kind.String()+" in "+r.table.Name+" "+r.base.Name+", which the kernel refuses")
 		return stop
 	}
 	if dst {
@@ -177,7 +177,7 @@ func (r *run) pickAddr(rng netfilter.AddrRange) netip.Addr {
 	for i := range weights {
 		weights[i] = 1
 	}
-	return all[r.o.among(weights)]
+	return all[r.oracle.among(weights)]
 }
 
 // translateDst carries out DNAT, NETMAP and REDIRECT.
@@ -232,7 +232,7 @@ func (r *run) redirectAddr() netip.Addr {
 		}
 		return netip.IPv6Loopback()
 	}
-	if in := r.t.host.Interface(p.in); in != nil {
+	if in := r.tracer.host.Interface(p.in); in != nil {
 		for _, a := range in.Addresses {
 			if a.Prefix.Addr().Is4() == p.dst.Is4() {
 				return a.Prefix.Addr()
@@ -326,7 +326,7 @@ func drawnFrom(rule netfilter.PortRange, old uint16) netfilter.PortRange {
 // The address is invalid, and ok true, when the host's addresses were not
 // given.
 func (r *run) masqueradeAddr() (addr netip.Addr, ok bool) {
-	if !r.t.host.Have.Interfaces {
+	if !r.tracer.host.Have.Interfaces {
 		r.assumed.add("no addresses of the host are known: which source MASQUERADE gives is not known")
 		return netip.Addr{}, true
 	}
@@ -334,5 +334,5 @@ func (r *run) masqueradeAddr() (addr netip.Addr, ok bool) {
 	if r.next.Via.IsValid() {
 		towards = r.next.Via
 	}
-	return r.t.host.SourceAddr(r.pkt.out, towards)
+	return r.tracer.host.SourceAddr(r.pkt.out, towards)
 }

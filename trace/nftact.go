@@ -15,7 +15,7 @@ func (r *run) verdictMap(e *effect, s netfilter.VerdictMap) (ok bool, t turn, j 
 		got = find()
 	}
 	for got.truth == maybe && got.ask {
-		r.o.unsure(got.key, r.where(e)+got.why)
+		r.oracle.unsure(got.key, r.where(e)+got.why)
 		got = find()
 	}
 	element := got.element
@@ -26,7 +26,7 @@ func (r *run) verdictMap(e *effect, s netfilter.VerdictMap) (ok bool, t turn, j 
 			return true, done, j, stop
 		}
 	}
-	if got.truth == no && got.cond != "" && r.o.history(got.cond) {
+	if got.truth == no && got.cond != "" && r.oracle.history(got.cond) {
 		e.does(ActUnknown, "")
 		r.end(Unknown, "what "+what(s.Map)+" has for the packet is not known")
 		return true, done, j, stop
@@ -64,7 +64,7 @@ func (r *run) oneOf(e *effect, f found) *netfilter.Element {
 			break
 		}
 		seen[k] = true
-		if r.o.unsure("", r.where(e)+f.why) {
+		if r.oracle.unsure("", r.where(e)+f.why) {
 			return c
 		}
 	}
@@ -81,7 +81,7 @@ func (r *run) settle(e *effect, x netfilter.Expr) datum {
 		d = compute()
 	}
 	for d.state == unclear && d.ask {
-		r.o.unsure(d.key, r.where(e)+d.why)
+		r.oracle.unsure(d.key, r.where(e)+d.why)
 		d = compute()
 	}
 	return d
@@ -91,12 +91,12 @@ func (r *run) settle(e *effect, x netfilter.Expr) datum {
 func (r *run) assign(e *effect, s netfilter.Assign) bool {
 	d := r.settle(e, s.Value)
 	if d.state == absent {
-		if d.cond == "" || !r.o.history(d.cond) {
+		if d.cond == "" || !r.oracle.history(d.cond) {
 			return false
 		}
 		d = puzzle("what is remembered for the packet is not known")
 	}
-	if d.state == unclear && d.open && !r.o.unsure("", r.where(e)+d.why) {
+	if d.state == unclear && d.open && !r.oracle.unsure("", r.where(e)+d.why) {
 		return false
 	}
 	if s.To.Family != 0 && s.To.Family != r.family() || s.To.Proto != 0 && s.To.Proto != r.pkt.proto {
@@ -211,7 +211,7 @@ func (r *run) rewrite(e *effect, s netfilter.Rewrite) (ok bool, f fate) {
 	t := netfilter.Translate{Kind: s.Kind, Random: s.Random, RandomFully: s.RandomFully, Persistent: s.Persistent}
 	if s.Addr != nil {
 		d := r.settle(e, s.Addr)
-		if d.state == absent && d.cond != "" && r.o.history(d.cond) {
+		if d.state == absent && d.cond != "" && r.oracle.history(d.cond) {
 			e.does(ActUnknown, "")
 			r.end(Unknown, "the new address is the one that is remembered, which is not known")
 			return true, stop
@@ -219,7 +219,7 @@ func (r *run) rewrite(e *effect, s netfilter.Rewrite) (ok bool, f fate) {
 		switch {
 		case d.state == absent:
 			return false, goOn
-		case d.state == unclear && (d.value == "" || !r.o.unsure(d.key, r.where(e)+d.why)):
+		case d.state == unclear && (d.value == "" || !r.oracle.unsure(d.key, r.where(e)+d.why)):
 			if d.value != "" {
 				return false, goOn // no element for the packet
 			}

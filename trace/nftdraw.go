@@ -37,7 +37,7 @@ func (r *run) draw(result func() string, exprs ...netfilter.Expr) {
 	if len(mods) == 0 {
 		return
 	}
-	rep := r.o.chosen(func() (weights []int, reps []uint32) {
+	rep := r.oracle.chosen(func() (weights []int, reps []uint32) {
 		seen := map[string]int{}
 		note := *r.note
 		defer func() { *r.note = note }() // it is about the number that is drawn

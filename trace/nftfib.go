@@ -46,9 +46,9 @@ func (r *run) fibType(e netfilter.FIBLookup, a netip.Addr) datum {
 	if dev == unknownDev {
 		return puzzle("the interface to whose addresses fib is restricted is not known")
 	}
-	kind, sure := r.t.fib.AddrKind(a, dev)
+	kind, sure := r.tracer.fib.AddrKind(a, dev)
 	if !sure {
-		local, decided := r.o.decided("local " + a.String())
+		local, decided := r.oracle.decided("local " + a.String())
 		if !decided {
 			return datum{state: unclear, key: "local " + a.String(), ask: true, why: "whether " + a.String() + " is an address of the host is not known"}
 		}
@@ -67,7 +67,7 @@ func (r *run) fibDevice(e netfilter.FIBLookup, a, other netip.Addr) (dev, why st
 	if r.hook == netfilter.Prerouting && r.pkt.in == "lo" {
 		return "lo", ""
 	}
-	if !r.t.fib.Known() {
+	if !r.tracer.fib.Known() {
 		return "", "the routes of the host were not given"
 	}
 	strict := ""
@@ -84,7 +84,7 @@ func (r *run) fibDevice(e netfilter.FIBLookup, a, other netip.Addr) (dev, why st
 	if e.Mark {
 		q.Mark = r.pkt.mark
 	}
-	route := r.t.fib.Lookup(q)
+	route := r.tracer.fib.Lookup(q)
 	switch {
 	case route.Type != netfilter.RouteUnicast:
 		return "", ""

@@ -174,8 +174,8 @@ func (r *run) ending(e *effect, s netfilter.Statement) (ok bool, t turn, j netfi
 			act = ActGoto
 		}
 		e.does(act, s.Chain)
-		if r.tab.Chain(s.Chain) == nil {
-			r.end(Unknown, "the chain "+s.Chain+" of "+r.tab.Name+" was not given")
+		if r.table.Chain(s.Chain) == nil {
+			r.end(Unknown, "the chain "+s.Chain+" of "+r.table.Name+" was not given")
 			return true, done, j, stop
 		}
 		return true, into, s, goOn
@@ -243,20 +243,20 @@ func (r *run) condition(e *effect, s netfilter.Statement, later []netfilter.Stat
 		return false // whatever it is, the rule does not match
 	}
 	if v.truth == chance {
-		return r.o.random(r.t.share(s.(netfilter.StatisticRandom)))
+		return r.oracle.random(r.tracer.share(s.(netfilter.StatisticRandom)))
 	}
 	if v.truth == maybe {
 		r.draw(func() string { r.again(); v, c := r.test(s); return v.mark() + c }, keyOf(s)...)
 		v, cond = test()
 	}
 	for v.truth == maybe && v.fact {
-		r.o.unsure(v.key, r.where(e)+v.why)
+		r.oracle.unsure(v.key, r.where(e)+v.why)
 		v, cond = test()
 	}
 	if v.truth == maybe {
-		return r.o.unsure(v.key, r.where(e)+v.why)
+		return r.oracle.unsure(v.key, r.where(e)+v.why)
 	}
-	if cond != "" && r.o.history(cond) {
+	if cond != "" && r.oracle.history(cond) {
 		return v.truth == no // what is remembered turns the answer
 	}
 	return v.truth == yes

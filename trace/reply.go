@@ -10,7 +10,7 @@ import (
 // connection's entry, routing, and the rules for established connections.
 // It is nil where there is nothing to answer.
 func (r *run) reply(o *Outcome) *Reply {
-	t := r.t
+	t := r.tracer
 	if o.Verdict != Forwarded && o.Verdict != Input && o.Verdict != Output {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (r *run) reply(o *Outcome) *Reply {
 	if t.opt.Terse {
 		out.Steps = nil
 	}
-	if whys, _ := r.o.doubts(); len(whys) > 0 {
+	if whys, _ := r.oracle.doubts(); len(whys) > 0 {
 		out.Verdict, out.Reason = Unknown, whys[0]
 	}
 	return out
@@ -69,7 +69,7 @@ func (t *Tracer) bypass(o *Outcome) string {
 	}
 	sameLink := client.Dev == server.Dev && !client.Via.IsValid() && !server.Via.IsValid()
 	bridge, _ := t.host.IsBridge(server.Dev)
-	r := run{t: t, assumed: &notes{}}
+	r := run{tracer: t, assumed: &notes{}}
 	r.pkt.dst = o.Dst
 	switch {
 	case sameLink && bridge && r.bridgeNF():

@@ -15,13 +15,13 @@ func (r *run) question() netfilter.Question {
 
 // lookup asks, and chooses one way of a multipath route by chance.
 func (r *run) lookup() netfilter.Route {
-	route := r.t.fib.Lookup(r.question()).Route
+	route := r.tracer.fib.Lookup(r.question()).Route
 	if len(route.Hops) > 0 {
 		weights := make([]int, len(route.Hops))
 		for i, h := range route.Hops {
 			weights[i] = max(h.Weight, 1)
 		}
-		h := route.Hops[r.o.among(weights)]
+		h := route.Hops[r.oracle.among(weights)]
 		route.Via, route.Dev = h.Via, h.Dev
 	}
 	return route
@@ -29,7 +29,7 @@ func (r *run) lookup() netfilter.Route {
 
 // routeIn is the decision after PREROUTING: deliver, forward or discard.
 func (r *run) routeIn() {
-	if !r.t.fib.Known() {
+	if !r.tracer.fib.Known() {
 		r.routeInBlind()
 		return
 	}
@@ -95,9 +95,9 @@ func (r *run) multicastIn() bool {
 // routeInBlind goes on without any routes.
 func (r *run) routeInBlind() {
 	dst := r.pkt.dst.String()
-	local, known := r.t.fib.Local(r.pkt.dst)
+	local, known := r.tracer.fib.Local(r.pkt.dst)
 	if !known {
-		local, known = r.o.decided("local " + dst)
+		local, known = r.oracle.decided("local " + dst)
 	}
 	if known && local {
 		r.decision = dst + " is local"
@@ -112,7 +112,7 @@ func (r *run) routeInBlind() {
 }
 
 func (r *run) noteInterface(dev string) {
-	if r.t.host.Have.Interfaces && r.t.host.Interface(dev) == nil {
+	if r.tracer.host.Have.Interfaces && r.tracer.host.Interface(dev) == nil {
 		r.assumed.add("interface " + dev + " is not described: taken to have no address")
 	}
 }
@@ -156,9 +156,9 @@ func (r *run) forwardingOn() bool {
 	if family == netfilter.IPv6 {
 		name = "net.ipv6.conf.all.forwarding"
 	}
-	on, given := r.t.host.Forwarding(family, r.pkt.in)
+	on, given := r.tracer.host.Forwarding(family, r.pkt.in)
 	if !given {
-		if !r.t.host.Described && !r.t.host.Have.Sysctls {
+		if !r.tracer.host.Described && !r.tracer.host.Have.Sysctls {
 			r.assumed.add(name + " was not given: taken for 1, as on every node that forwards")
 			return true
 		}
@@ -174,12 +174,12 @@ func (r *run) forwardingOn() bool {
 func (r *run) martian() string {
 	p := &r.pkt
 	if !p.dst.Is4() {
-		if p.dst != r.flow.Dst && r.onBridgePort() && r.t.fib.Lookup(r.question()).Dev == p.in {
+		if p.dst != r.flow.Dst && r.onBridgePort() && r.tracer.fib.Lookup(r.question()).Dev == p.in {
 			return "" // stays on its bridge, where nobody asks
 		}
 		return r.fromLoopback6()
 	}
-	localnet, _ := r.t.confSysctl(p.in, "route_localnet")
+	localnet, _ := r.tracer.confSysctl(p.in, "route_localnet")
 	switch {
 	case p.dst.IsLoopback() && localnet == "0":
 		return "martian destination: " + p.dst.String() + " cannot come in by " + devName(p.in) + " (route_localnet is 0)"
@@ -209,18 +209,18 @@ func (r *run) sourceRefused() string {
 	if !p.src.Is4() || p.in == unknownDev {
 		return ""
 	}
-	accept, _ := r.t.confSysctl(p.in, "accept_local")
-	if local, known := r.t.fib.Local(p.src); known && local && accept == "0" && r.strictAboutOwn(p.src) {
+	accept, _ := r.tracer.confSysctl(p.in, "accept_local")
+	if local, known := r.tracer.fib.Local(p.src); known && local && accept == "0" && r.strictAboutOwn(p.src) {
 		return "martian source: " + p.src.String() + " is the host's own address and comes in by " + p.in
 	}
-	mode, given := r.t.confSysctl(p.in, "rp_filter")
+	mode, given := r.tracer.confSysctl(p.in, "rp_filter")
 	if !given {
 		r.assumed.add("net.ipv4.conf." + p.in + ".rp_filter was not given: taken for the kernel's default, 0")
 	}
 	if mode != "1" && mode != "2" {
 		return ""
 	}
-	back := r.t.fib.Lookup(netfilter.Question{Dst: p.src, Src: p.dst, Proto: p.proto})
+	back := r.tracer.fib.Lookup(netfilter.Question{Dst: p.src, Src: p.dst, Proto: p.proto})
 	switch {
 	case back.Type != netfilter.RouteUnicast && back.Type != netfilter.RouteLocal:
 		return "rp_filter: no route leads back to " + p.src.String()
@@ -234,8 +234,8 @@ func (r *run) sourceRefused() string {
 // rp_filter and routing rules it looks only at the addresses of interfaces, and
 // 127.0.0.2, say, is none.
 func (r *run) strictAboutOwn(a netip.Addr) bool {
-	h := r.t.host
-	mode, _ := r.t.confSysctl(r.pkt.in, "rp_filter")
+	h := r.tracer.host
+	mode, _ := r.tracer.confSysctl(r.pkt.in, "rp_filter")
 	return !a.IsLoopback() || mode == "1" || mode == "2" || a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || customRules(h)
 }
 
@@ -255,8 +255,8 @@ func customRules(h *netfilter.Host) bool {
 // there; why says what changed, "" for the first one.
 func (r *run) routeOut(why string) bool {
 	dst := r.pkt.dst.String()
-	if !r.t.fib.Known() {
-		local, known := r.t.fib.Local(r.pkt.dst)
+	if !r.tracer.fib.Known() {
+		local, known := r.tracer.fib.Local(r.pkt.dst)
 		r.next = netfilter.Route{Dev: unknownDev}
 		if known && local {
 			r.next = netfilter.Route{Type: netfilter.RouteLocal, Dev: "lo"}
@@ -281,7 +281,7 @@ func (r *run) routeOut(why string) bool {
 	case netfilter.RouteUnicast, netfilter.RouteBroadcast, netfilter.RouteMulticast, netfilter.RouteAnycast:
 		r.decision = "routed" + again + ": " + addrsText(r.pkt.dst, route.Via, route.Dev)
 		r.noteInterface(route.Dev)
-		if lo, _ := r.t.confSysctl(route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
+		if lo, _ := r.tracer.confSysctl(route.Dev, "route_localnet"); r.pkt.src.Is4() && r.pkt.src.IsLoopback() && lo == "0" {
 			r.endBy(ByLoopback, Dropped, "a packet from "+r.pkt.src.String()+" cannot leave by "+route.Dev+" (route_localnet is 0)")
 			return false
 		}

@@ -9,16 +9,16 @@ import (
 
 // run is one walk of one packet: every fork is answered by the oracle.
 type run struct {
-	t       *Tracer
-	o       *oracle
+	tracer  *Tracer
+	oracle  *oracle
 	assumed *notes
 	flow    Flow
 
 	pkt     packet
 	ct      conn
 	hook    netfilter.Hook
-	tab     *netfilter.Table
-	base    *netfilter.Chain // of tab, that the hook has called
+	table   *netfilter.Table
+	base    *netfilter.Chain // of the table, that the hook has called
 	entry   netfilter.Hook
 	arrival string
 
@@ -91,7 +91,7 @@ func (r *run) isLocal() bool {
 	case f.Local:
 		return true
 	}
-	local, known := r.t.fib.Local(f.Src)
+	local, known := r.tracer.fib.Local(f.Src)
 	switch {
 	case !known:
 		r.assumed.add("no addresses of the host are known; " + f.Src.String() + " is taken for another host's")
@@ -106,19 +106,19 @@ func (r *run) findArrival() {
 	r.arrival = r.flow.In
 	if r.arrival == "" {
 		r.arrival = unknownDev
-		route := r.t.fib.Lookup(netfilter.Question{Dst: r.flow.Src})
+		route := r.tracer.fib.Lookup(netfilter.Question{Dst: r.flow.Src})
 		switch {
 		case route.Type == netfilter.RouteUnicast && route.Dev != "":
 			r.arrival = route.Dev
 			r.assumed.add("the packet arrives by " + route.Dev + ", which the route to " + r.flow.Src.String() + " uses")
-		case r.t.fib.Known():
+		case r.tracer.fib.Known():
 			r.assumed.add("no route leads to " + r.flow.Src.String() + ": which interface the packet arrives by is not known")
 		default:
 			r.assumed.add("no routes of the host are known: which interface the packet arrives by is not known")
 		}
 	}
 	r.pkt.in = r.arrival
-	yes, sure := r.t.host.IsBridge(r.arrival)
+	yes, sure := r.tracer.host.IsBridge(r.arrival)
 	r.bridgeIn = yes
 	if yes && !sure {
 		r.assumed.add(r.arrival + " is taken for a bridge by its name")
@@ -131,7 +131,7 @@ func (r *run) bridgeNF() bool {
 	if r.pkt.dst.Is6() {
 		name = "net.bridge.bridge-nf-call-ip6tables"
 	}
-	v, given := r.t.host.Sysctl(name)
+	v, given := r.tracer.host.Sysctl(name)
 	if !given {
 		r.assumed.add(name + " was not given: taken for the kernel's default, " + v)
 	}
@@ -146,7 +146,7 @@ func (r *run) hookAt(h netfilter.Hook) bool {
 	r.decision = ""
 	behind := stages[h]
 	var tie netfilter.Hooked // the last chain that did something
-	for _, b := range r.t.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
+	for _, b := range r.tracer.hooks[hookKey{netfilter.FamilyOf(p.dst), h}] {
 		for len(behind) > 0 && behind[0].priority < b.Priority() {
 			if !r.stage(behind[0].does, h) {
 				return false
@@ -275,10 +275,10 @@ func (r *run) arrive() {
 // bridgedAsIs reports whether the frame is addressed to another port of the
 // bridge it arrived by: its destination is directly connected there.
 func (r *run) bridgedAsIs() bool {
-	if !r.bridgeIn || !r.t.fib.Known() {
+	if !r.bridgeIn || !r.tracer.fib.Known() {
 		return false
 	}
-	route := r.t.fib.Lookup(netfilter.Question{Dst: r.pkt.dst})
+	route := r.tracer.fib.Lookup(netfilter.Question{Dst: r.pkt.dst})
 	return route.Type == netfilter.RouteUnicast && route.Dev == r.pkt.in && !route.Via.IsValid()
 }
 
@@ -346,10 +346,10 @@ func (r *run) send() {
 
 // outcome sums the walk up.
 func (r *run) outcome() Outcome {
-	whys, conds := r.o.doubts()
+	whys, conds := r.oracle.doubts()
 	p := &r.pkt
 	o := Outcome{
-		Share: r.o.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
+		Share: r.oracle.share(), Certain: len(whys) == 0, Doubts: whys, Conditions: conds,
 		Verdict: r.verdict, Cause: r.cause, Reason: r.reason, Src: p.src, SrcPort: p.sport, Dst: p.dst, DstPort: p.dport, Proto: p.proto,
 		DNAT: r.ct.dnat && !r.ct.reply, Masquerade: r.ct.snat && !r.ct.reply, Mark: p.mark, Hops: r.hops, Steps: r.steps, Out: p.out, memory: r.memory, ct: r.ct,
 	}

@@ -82,7 +82,7 @@ func newTTL(options string, ttl int) int {
 
 // ruleReason names a deciding rule: table, chain, number, and its comment.
 func (r *run) ruleReason(does string, at ruleAt) string {
-	s := fmt.Sprintf("rule %d of %s %s %s", at.number, r.tab.Name, at.chain.Name, does)
+	s := fmt.Sprintf("rule %d of %s %s %s", at.number, r.table.Name, at.chain.Name, does)
 	if text := at.rule.Comment(); text != "" {
 		s += ": " + text
 	}
@@ -137,7 +137,7 @@ func (r *run) connMark(at ruleAt, t netfilter.SetConnMark) {
 // queue: a program decides, unless none listens and bypass accepts.
 func (r *run) queue(at ruleAt, t netfilter.NFQueue) fate {
 	r.step(at, ActQueue, "NFQUEUE", "a program decides")
-	if t.Bypass && !r.o.unsure("queue", "rule "+fmt.Sprint(at.number)+" of "+at.chain.Name+": whether a program listens on the queue is not known") {
+	if t.Bypass && !r.oracle.unsure("queue", "rule "+fmt.Sprint(at.number)+" of "+at.chain.Name+": whether a program listens on the queue is not known") {
 		r.ended = true
 		return goOn
 	}
@@ -152,7 +152,7 @@ func (r *run) unknownTarget(at ruleAt, t netfilter.Unknown) fate {
 		why += " (" + t.Why + ")"
 	}
 	r.step(at, ActUnknown, t.Module, why)
-	if r.o.unsure("", r.place(at)+": "+why) {
+	if r.oracle.unsure("", r.place(at)+": "+why) {
 		return goOn
 	}
 	r.end(Unknown, why)

@@ -99,7 +99,7 @@ func (t *Tracer) trace(f Flow, m memory) Answer {
 				Reason: "more than " + strconv.Itoa(n) + " ways to go: the others were not followed"})
 			break
 		}
-		r := &run{t: t, o: o, assumed: assumed, memory: m.clone(), hops: hops, steps: steps}
+		r := &run{tracer: t, oracle: o, assumed: assumed, memory: m.clone(), hops: hops, steps: steps}
 		r.start(f)
 		out := r.outcome()
 		if t.opt.Terse { // the next walk may write over them
@@ -128,7 +128,7 @@ func (t *Tracer) trace(f Flow, m memory) Answer {
 		if !t.opt.Reply {
 			continue
 		}
-		back := &run{t: t, o: &oracle{}, assumed: assumed}
+		back := &run{tracer: t, oracle: &oracle{}, assumed: assumed}
 		if t.opt.Terse {
 			back.hops, back.steps = hops, steps
 		}

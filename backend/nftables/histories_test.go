@@ -30,6 +30,7 @@ type history struct {
 	node  service.Node
 	now   map[int]*service.Service
 	apart bool // others changed something since the last look
+	bad   int  // what the kernel refuses of the Service default/bad; below 0 for none
 }
 
 // breaksOff is a context that ends after so many questions.
@@ -68,7 +69,7 @@ func TestAnyHistory(t *testing.T) {
 	netnstest.Enter(t)
 	rapid.Check(t, func(r *rapid.T) {
 		f := rapid.SampledFrom(families).Draw(r, "family")
-		h := &history{t: t, r: r, f: f, dies: -1, node: drawNode(f, r), now: map[int]*service.Service{}}
+		h := &history{t: t, r: r, f: f, dies: -1, bad: -1, node: drawNode(f, r), now: map[int]*service.Service{}}
 		h.start()
 		defer func() {
 			h.ended()
@@ -77,6 +78,9 @@ func TestAnyHistory(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(r, "steps") {
 			h.step()
 		}
+		h.write()
+		h.bad = -1
+		h.setBad()
 		h.write()
 		h.end()
 	})
@@ -93,6 +97,27 @@ func (h *history) start() {
 	h.b.removeAfter = time.Hour // see settle
 	h.sync = dataplane.NewSync(mortal{h.b, h})
 	h.program(slices.Collect(maps.Values(h.now))...)
+	h.setBad()
+}
+
+// setBad has the Service default/bad ask for something that the kernel refuses, or for
+// nothing.
+func (h *history) setBad() {
+	const owner = "default/bad"
+	if h.bad < 0 {
+		h.sync.Remove(owner)
+		return
+	}
+	at := at(h.f.Cluster, 77).String() + " . tcp . 80"
+	front := dataplane.Key{Container: frontends, Rank: dataplane.Keyed, Name: at}
+	ranges := map[service.Family]string{service.IPv4: "10.0.0.0/8, 10.1.0.0/16", service.IPv6: "fd00::/8, fd00:1::/32"}[h.f.Family]
+	bad := []dataplane.Object{
+		numbered(balancing, "nat-output"),
+		{Key: front, Body: at + " : goto"},
+		{Key: dataplane.Key{Container: "chain/odd"}, Body: "ip saddr of whom"},
+		{Key: front, Body: at + " : goto lb-2; from " + ranges},
+	}[h.bad]
+	h.sync.Set(dataplane.Owner{Name: owner}, []dataplane.Object{bad, h.b.set(noEndpoints)})
 }
 
 // ended is what is left of a process.
@@ -116,7 +141,14 @@ func (h *history) program(list ...*service.Service) {
 
 // step is one of the things that happen.
 func (h *history) step() {
-	switch rapid.IntRange(0, 11).Draw(h.r, "step") {
+	switch rapid.IntRange(0, 12).Draw(h.r, "step") {
+	case 12:
+		most := 3
+		if olderThan(h.t, 6, 12) {
+			most = 2 // it takes ranges that overlap
+		}
+		h.bad = rapid.IntRange(-1, most).Draw(h.r, "bad")
+		h.setBad()
 	case 0:
 		h.node = drawNode(h.f, h.r)
 		h.program(slices.Collect(maps.Values(h.now))...)
@@ -181,12 +213,13 @@ func (h *history) write() {
 		if err == nil {
 			break
 		}
-		if !h.apart {
+		if !h.apart && h.bad < 0 { // else the kernel may differ from what is believed
 			h.r.Fatal(err)
 		}
 	}
 	h.apart = false
-	if err != nil || len(r.Rejected) > 0 {
+	others := slices.ContainsFunc(r.Rejected, func(r dataplane.Rejection) bool { return r.Owner != "default/bad" })
+	if err != nil || others || len(r.Rejected) != min(h.bad+1, 1) {
 		h.r.Fatalf("%v, rejected %+v", err, r.Rejected)
 	}
 }

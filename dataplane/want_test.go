@@ -57,10 +57,13 @@ func lockedAfter(n int) func(Plan) error {
 
 var ownerNames = []string{"", "a/a", "b/b", "c/c", "d/d"}
 
-type state map[string]struct {
+// asks is what one owner asks for.
+type asks struct {
 	owner   Owner
 	objects []Object
 }
+
+type state map[string]asks
 
 // expected computes the content of the kernel in the plainest way.
 func expected(st state) map[string][]string {

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,14 +53,18 @@ func TestDefaults(t *testing.T) {
 func TestFileAndFlags(t *testing.T) {
 	path := write(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n"+head+
 		"hostnameOverride: Node-A\nclusterCIDR: 10.244.0.0/16,fd00::/48\nnodePortAddresses: [localhost, 192.0.2.0/24]\niptables: {minSyncPeriod: 2s}\n")
-	c, warnings, err := load(t, false, "--config", path, "--masquerade-all", "--hostname-override", "Node-B")
-	if err != nil || len(warnings) > 0 {
+	c, warnings, err := load(t, false, "--config", path, "--masquerade-all", "--hostname-override", "Node-B", "--proxy-mode", "nftables", "-v", "2", "--node-ip", "192.0.2.1")
+	want := path + ": beside a file these flags do not count, as in kube-proxy: --masquerade-all, --proxy-mode; set their fields in it"
+	if err != nil || !slices.Equal(warnings, []string{want}) {
 		t.Fatal(err, warnings)
 	}
 	if c.Hostname != "node-b" || c.MasqueradeAll || len(c.ClusterCIDRs) != 2 || c.MinSyncPeriod != 2*time.Second || len(c.NodePortAddresses) != 3 {
 		t.Errorf("kube-proxy's rule: %+v", c)
 	}
-	c, _, err = load(t, true, "--config", path, "--masquerade-all", "--cluster-cidr", "10.0.0.0/8")
+	c, warnings, err = load(t, true, "--config", path, "--masquerade-all", "--cluster-cidr", "10.0.0.0/8")
+	if len(warnings) > 0 {
+		t.Errorf("flags that stand above the file: %q", warnings)
+	}
 	if err != nil || c.Hostname != "node-a" || !c.MasqueradeAll || len(c.ClusterCIDRs) != 1 {
 		t.Errorf("flags above the file: %+v, %v", c, err)
 	}

@@ -60,8 +60,12 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 			return Config{}, nil, err
 		}
 		from, warnings, data = file.proxy, file.warnings, file.data
-		if err := f.overlay(from, flagsBeatFile); err != nil {
+		passedOver, err := f.overlay(from, flagsBeatFile)
+		if err != nil {
 			return Config{}, nil, err
+		}
+		if len(passedOver) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: beside a file these flags do not count, as in kube-proxy: %s; set their fields in it", f.File, strings.Join(passedOver, ", ")))
 		}
 		options = options.above(file.options, f.set)
 	} else {
@@ -81,9 +85,10 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 	return c, append(warnings, notes(from)...), errors.Join(err, options.check())
 }
 
-// overlay gives flags to a configuration from a file. They are parsed a second
-// time, by flags that write into it.
-func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) error {
+// overlay gives flags to a configuration from a file, all or those that count beside
+// one, and returns the names of the others. They are parsed a second time, by flags that
+// write into it.
+func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) (passedOver []string, err error) {
 	set := pflag.NewFlagSet("overlay", pflag.ContinueOnError)
 	set.SetOutput(io.Discard) // what is deprecated was said by the first
 	modules := onto.Logging.VModule
@@ -92,7 +97,11 @@ func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) error 
 	var errs []error
 	f.set.Visit(func(given *pflag.Flag) {
 		flag := set.Lookup(given.Name)
-		if flag == nil || !all && !slices.Contains(besideFile, given.Name) {
+		if flag == nil {
+			return
+		}
+		if !all && !slices.Contains(besideFile, given.Name) {
+			passedOver = append(passedOver, "--"+given.Name)
 			return
 		}
 		if list, ok := given.Value.(pflag.SliceValue); ok {
@@ -102,7 +111,7 @@ func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) error 
 		errs = append(errs, flag.Value.Set(given.Value.String()))
 	})
 	onto.Logging.VModule = append(onto.Logging.VModule, modules...) // the first match counts
-	return errors.Join(errs...)
+	return passedOver, errors.Join(errs...)
 }
 
 // deprecatedPorts gives bare addresses the port of --healthz-port and

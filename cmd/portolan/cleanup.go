@@ -31,7 +31,7 @@ With --own it is for a node that kube-proxy has taken over: only the nftables ta
 else of Portolan by itself.`,
 		Example: `  portolan cleanup --dry-run
   portolan cleanup --own`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 	}
 	dryRun := cmd.Flags().Bool("dry-run", false, "only list what would be removed")
 	own := cmd.Flags().Bool("own", false, "only remove what kube-proxy neither uses nor removes")

@@ -42,7 +42,7 @@ func sideOf(cmd *cobra.Command, f hostFlags, c config.Config, arg string) (compa
 		return comparedSide{name: "planned " + mode, planned: true, mode: config.Mode(mode)}, nil
 	}
 	described := f.host
-	f.host, f.rules = "", []string{arg}
+	f.host, f.rules, f.rulesFlag = "", []string{arg}, "--compare"
 	if arg == "kernel" {
 		f.rules = nil
 	}

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
+	"syscall"
 
 	"portolan/config"
 	"portolan/healthcheck"
@@ -72,12 +74,20 @@ func (c *crew) serve(conf config.Config, s servers, log *slog.Logger) {
 			continue
 		}
 		server.HardFail = conf.BindAddressHardFail
-		server.Trouble = func(err error) { log.Error("will try again to listen", "error", err) }
+		server.Trouble = func(err error) { log.Error("will try again to listen", "error", withRival(err)) }
 		c.serving.Go(func() {
 			if err := server.Serve(c.servers); err != nil {
-				c.note(err)
+				c.note(withRival(err))
 				c.stop()
 			}
 		})
 	}
+}
+
+// withRival says what an address that is taken may mean.
+func withRival(err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	return fmt.Errorf("%w: another process has it; if that is kube-proxy or another Portolan, end it, as only one Service proxy may run on a node", err)
 }

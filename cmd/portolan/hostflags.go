@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 type hostFlags struct {
 	rules       []string
 	host, table string
+	rulesFlag   string // the flag that rules are from, where that is not --rules
 }
 
 func (f *hostFlags) add(set *pflag.FlagSet) {
@@ -36,9 +38,10 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 		}
 		return live.Read(ctx, live.Options{})
 	}
+	from := cmp.Or(f.rulesFlag, "--rules")
 	texts, err := detect.Read(f.rules...)
 	if err != nil {
-		return nil, fmt.Errorf("flag --rules: %w", err)
+		return nil, fmt.Errorf("flag %s: %w", from, err)
 	}
 	if f.host != "" {
 		described, err := detect.Read(f.host)
@@ -54,7 +57,7 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 	}
 	host, err := detect.Host(detect.Options{Table: f.table}, texts...)
 	if err != nil {
-		return nil, fmt.Errorf("flags --rules and --host: %w", err)
+		return nil, fmt.Errorf("flags %s and --host: %w", from, err)
 	}
 	return host, nil
 }

@@ -31,7 +31,7 @@ Exit codes: 0 it is up, 2 it could not be built.`,
 		Example: `  portolan lab up --nodes 3
   portolan lab walk client default/web
   portolan lab down`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Geteuid() != 0 {
 				return errors.New("lab up: a lab that stays up needs root; \"portolan lab run\" works without")
@@ -152,7 +152,7 @@ func newLabDownCommand() *cobra.Command {
 
 Exit codes: 0 it is gone, 2 none is up.`,
 		Example: `  portolan lab down`,
-		Args:    cobra.NoArgs,
+		Args:    takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := lab.Find(pid)
 			if err != nil {

@@ -38,7 +38,7 @@ asked for, it is that of the rules, as the proxy would choose it.
 Exit codes: 0 done, or nothing to do; 1 with --against, there are differences;
 2 some input was refused or cannot be read.`,
 		Example: `  portolan plan --manifests examples/nodeport --cluster-cidr 10.244.0.0/16 --hostname-override node-1`,
-		Args:    cobra.NoArgs,
+		Args:    takes(0, 0),
 	}
 	f := planFlags{config: addPlanFlags(cmd)}
 	cmd.Flags().StringVar(&f.family, "ip-family", "", "ipv4 or ipv6; empty prints both")

@@ -59,7 +59,7 @@ made stays when it ends; --cleanup removes it.
 Exit codes: 0 ended by a signal, 1 it could not go on, 2 usage.`,
 		Example: `  portolan podnet --kube-subnet-mgr --ip-masq
   portolan podnet --manifests nodes/ --net-config-path net-conf.json --hostname-override node-1 --ip-masq`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 	}
 	f.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

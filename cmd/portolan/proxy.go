@@ -34,7 +34,7 @@ Exit codes: 0 done, or ended by a signal; 1 anything else, as kube-proxy.`,
   portolan proxy --config /var/lib/kube-proxy/config.conf --hostname-override node-1 --manifests /etc/portolan
   portolan proxy --proxy-mode iptables --iptables-layout compact --cluster-cidr 10.244.0.0/16
   portolan proxy --proxy-mode nftables --write-config-to config.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error { return badNews(cobra.NoArgs(cmd, args)) },
+		Args: func(cmd *cobra.Command, args []string) error { return badNews(takes(0, 0)(cmd, args)) },
 	}
 	f := addProxyFlags(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badNews(err) })

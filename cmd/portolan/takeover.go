@@ -29,6 +29,7 @@ type takeover struct {
 	tell    func(agent.News)
 	written chan service.Family
 	told    map[service.Family]string // the last error
+	removed map[service.Family]bool   // all that was left was, at some time
 }
 
 // notTakenOver is the reason of trouble with what is left.
@@ -39,7 +40,7 @@ const takeoverRetry = 30 * time.Second
 
 func newTakeover(mode config.Mode, variant iptables.Variant, log *slog.Logger, tell func(agent.News)) *takeover {
 	return &takeover{mode: mode, variant: variant, log: log, tell: tell,
-		written: make(chan service.Family, len(tableFamilies)), told: map[service.Family]string{}}
+		written: make(chan service.Family, len(tableFamilies)), told: map[service.Family]string{}, removed: map[service.Family]bool{}}
 }
 
 // note hears how an attempt to write went. Full ones are rare, and come after
@@ -80,10 +81,7 @@ func (t *takeover) run(ctx context.Context) error {
 // remove tells whether nothing is left that is not ours.
 func (t *takeover) remove(ctx context.Context, f service.Family) bool {
 	removed, err := removeOthers(ctx, f, t.mode, t.variant)
-	if len(removed) > 0 {
-		t.log.Info("taken over: the rules of the Service proxy before are removed", "family", f, "removed", len(removed), "first", removed[0])
-		t.log.Debug("taken over", "family", f, "removed", removed)
-	}
+	t.say(f, removed, err == nil)
 	news := agent.News{Family: f, Reason: notTakenOver, Over: true, Message: t.told[f]}
 	if err == nil || ctx.Err() != nil {
 		if t.told[f] != "" {
@@ -100,6 +98,21 @@ func (t *takeover) remove(ctx context.Context, f service.Family) bool {
 	}
 	t.tell(news)
 	return false
+}
+
+// say tells what was removed, and whether that was all. A proxy that has ended leaves rules
+// once; what is there again was written since.
+func (t *takeover) say(f service.Family, removed []string, all bool) {
+	if len(removed) == 0 {
+		return
+	}
+	level, text := slog.LevelInfo, "taken over: the rules of the Service proxy before are removed"
+	if t.removed[f] {
+		level, text = slog.LevelWarn, "rules of another Service proxy came back and are removed again: it still runs, or somebody restores saved rules; end that, as only one may run on a node"
+	}
+	t.removed[f] = t.removed[f] || all
+	t.log.Log(context.Background(), level, text, "family", f, "removed", len(removed), "first", removed[0])
+	t.log.Debug("taken over", "family", f, "removed", removed)
 }
 
 // removeOthers removes what Service proxies have in one family where a proxy of this

@@ -85,7 +85,9 @@ func runTop(cmd *cobra.Command, f topFlags, args []string) error {
 	case f.output != "text" && f.output != "json":
 		return fmt.Errorf("top: -o %s is neither text nor json", f.output)
 	case f.interval <= 0:
-		return fmt.Errorf("top: --interval %v is no time", f.interval)
+		return fmt.Errorf("top: --interval %v: must be more than 0, for example 2s", f.interval)
+	case f.endpoints < 0:
+		return fmt.Errorf("top: --endpoints %d: must not be less than 0, which is all", f.endpoints)
 	case os.Geteuid() != 0:
 		return errors.New("top: to read the connections of the kernel needs root")
 	}

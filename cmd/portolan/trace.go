@@ -113,6 +113,9 @@ func runTrace(cmd *cobra.Command, f traceFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := checkInterface(host, f.in); err != nil {
+		return err
+	}
 	opt := trace.Options{Reply: true}
 	if len(f.manifests) > 0 {
 		if opt.Names, err = nameChains(cmd.Context(), f.manifests); err != nil {
@@ -140,6 +143,19 @@ func runTrace(cmd *cobra.Command, f traceFlags) error {
 		return fmt.Errorf("trace: writing the answer: %w", err)
 	}
 	return traceExit(a)
+}
+
+// checkInterface refuses a name that the host does not have, where its interfaces are
+// known: a packet that arrives nowhere would be answered for all the same.
+func checkInterface(host *netfilter.Host, name string) error {
+	if name == "" || !host.Have.Interfaces || host.Interface(name) != nil {
+		return nil
+	}
+	var names []string
+	for _, in := range host.Interfaces {
+		names = append(names, in.Name)
+	}
+	return fmt.Errorf("trace: --in %s: the host has no such interface; it has %s", name, strings.Join(names, ", "))
 }
 
 // traceExit is bad news when some packets are lost, and cannot tell when what

@@ -53,12 +53,16 @@ func (u *update) writeServer(c serverChange) error {
 	if now == nil {
 		now = &target{server: ipvs.Server{ID: c.id()}}
 	}
+	remove := func() error { return u.retire(old, now) }
+	if c.now == nil {
+		remove = func() error { return u.deleteVirtual(old) }
+	}
 	steps := []func() error{
 		func() error { return u.joinSets(memberSets[:guards], old, now) },
-		func() error { return u.writeVirtual(c.now == nil, old, now) },
+		func() error { return u.writeVirtual(old, now) },
 		func() error { return u.joinSets(memberSets[guards:], old, now) },
 		func() error { return u.leaveSets(memberSets[guards:], old, now) },
-		func() error { return u.removeVirtual(c.now == nil, old, now) },
+		remove,
 		func() error { return u.leaveSets(memberSets[:guards], old, now) },
 	}
 	for _, step := range steps {
@@ -70,8 +74,8 @@ func (u *update) writeServer(c serverChange) error {
 }
 
 // writeVirtual makes or changes the virtual server and adds real servers.
-func (u *update) writeVirtual(gone bool, old, now *target) error {
-	if gone || !now.serves() {
+func (u *update) writeVirtual(old, now *target) error {
+	if !now.serves() {
 		return nil
 	}
 	k := u.b.options.Kernel.Servers
@@ -167,26 +171,30 @@ func (b *Backend) removeReal(id ipvs.ID, r ipvs.Real) error {
 	return nil
 }
 
-// removeVirtual takes a virtual server away: at once when its Service is gone, else
-// when the connections have ended that it still has.
-func (u *update) removeVirtual(gone bool, old, now *target) error {
-	id := now.server.ID
-	switch {
-	case gone && u.b.excluded(id):
+// deleteVirtual takes a virtual server away whose Service is gone.
+func (u *update) deleteVirtual(old *target) error {
+	id := old.server.ID
+	if u.b.excluded(id) {
 		return nil
-	case gone:
-		if old.serves() || u.b.retired[id] {
-			if err := ignore(u.b.options.Kernel.Servers.DeleteServer(id), unix.ESRCH); err != nil {
-				return err
-			}
-		}
-		u.b.forgetServer(id)
-	case old.serves() && !now.serves():
-		u.b.retired[id] = true
-		u.b.drainNow[id] = true
-		return u.removeReals(id, old.reals, nil)
 	}
+	if old.serves() || u.b.retired[id] {
+		if err := ignore(u.b.options.Kernel.Servers.DeleteServer(id), unix.ESRCH); err != nil {
+			return err
+		}
+	}
+	u.b.forgetServer(id)
 	return nil
+}
+
+// retire leaves a virtual server that serves no more to the connections that it still has.
+func (u *update) retire(old, now *target) error {
+	if !old.serves() || now.serves() {
+		return nil
+	}
+	id := now.server.ID
+	u.b.retired[id] = true
+	u.b.drainNow[id] = true
+	return u.removeReals(id, old.reals, nil)
 }
 
 // joinSets adds the entries that a target has now and had not.

@@ -12,4 +12,10 @@
 //
 // The package is pure but for Sync, which calls the Kernel. It imports the
 // standard library only.
+//
+// Begin with object.go and kernel.go, the words, and sync.go, which others call. want.go is
+// what is wanted, in the parts of parts.go, with the winner of each key by compose.go, and
+// index.go where many ask for one. plan.go is the difference to what the kernel is believed to
+// hold, and observe.go to what it does hold. reject.go finds who is to blame for a refusal, and
+// notice.go takes up what others changed. fake.go is a Kernel for tests.
 package dataplane

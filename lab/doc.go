@@ -19,4 +19,11 @@
 // networks; the client sends what it wants of the Service networks to one node,
 // node1 unless the topology says otherwise. A packet that no node answers for
 // leaves by the default route to a gateway, which says that it is prohibited.
+//
+// Begin with lab.go and topology.go: what is built, and of what. host.go is one network stack
+// in a namespace (namespace.go), pod.go answers and dial.go asks. command.go runs programs in a
+// host, sniff.go listens, attach.go is how another process gets into a lab that is up.
+// settle.go and ready.go wait, gateway.go says no to what nobody answers for, sctp.go and
+// userns.go are for what not every kernel allows, and stock.go and dir.go look that nothing is
+// left behind.
 package lab

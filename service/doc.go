@@ -11,4 +11,8 @@
 // The rules come from kube-proxy 1.37 (topology, service and endpoint
 // semantics), KEP-1669 (terminating endpoints), KEP-2086 (internal traffic
 // policy), KEP-2433 (topology hints) and KEP-1860 (ipMode).
+//
+// Begin with service.go and snapshot.go: what is known. choose.go decides which endpoints a
+// port uses on this node (node.go), shares.go how connections are spread over them, and
+// frontend.go who is let through to them at which address. dropped.go is what backends count.
 package service

@@ -8,8 +8,11 @@
 //
 // render.go writes the lines of a Service, with external.go for addresses that
 // are reached from outside and balance.go for the choice of an endpoint; base.go
-// writes what no Service asks for, and chains.go knows the names. observe.go
-// reads what is there; apply.go writes a plan, as restoretext.go words it.
+// writes what no Service asks for, and chains.go knows the names. In the compact layout
+// compact.go and tree.go have other chains. observe.go reads what is there; apply.go
+// writes a plan, as restoretext.go words it, in two steps where twosteps.go says so.
+// glance.go looks at a few things when others change something, adopt.go and dump.go read
+// what another program or listing holds, and counters.go and dropped.go count.
 //
 // Bodies are rules without "-A CHAIN", in the form in which they are written,
 // which is also the canonical form of kernel/iptables. That is how Observe

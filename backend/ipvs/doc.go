@@ -6,8 +6,9 @@
 // of our own, whose names begin with KUBE-PORTOLAN-; see inside.go.
 //
 // sets.go and rules.go know the names; render.go writes what a Service asks for, as
-// objects: a virtual server with its real servers and the sets that it is in is one,
-// so that two Services cannot share it. observe.go reads them from the kernel, and
+// objects: a virtual server with its real servers and the sets that it is in is one
+// (target.go), so that two Services cannot share it. base.go writes what no Service asks
+// for. observe.go reads them from the kernel, and
 // apply.go writes a plan, servers in server.go and rules in restore.go. drain.go
 // removes real servers when their connections have ended.
 package ipvs

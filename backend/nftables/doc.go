@@ -33,6 +33,8 @@
 // frontends. On the way to the kernel rule.go and element.go turn the texts into rules
 // and elements and back. observe.go reads the table. apply.go writes a plan: stages.go
 // says in which order, late.go what is removed later, clients.go which clients move on,
-// and strays.go which did not when they should. dropped.go counts, and plantext.go
-// prints a plan as nft would read it.
+// and strays.go which did not when they should. ranges.go moves
+// many source ranges at once. words.go has what differs between the families, and
+// userdata.go what nft needs to list the table. dropped.go counts, and plantext.go prints a
+// plan as nft would read it.
 package nftables

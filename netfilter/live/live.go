@@ -1,8 +1,8 @@
 // Package live reads the current network namespace into a netfilter.Host: the
 // rules of both iptables variants by running their save programs, those of nft
-// by nft, addresses, routes, rules and neighbours by netlink, sysctls and IPVS from
-// /proc, sets and connections by `ipset` and `conntrack` where they are installed. It
-// changes nothing: no table is created by looking.
+// by nft, addresses, routes, rules, neighbours and virtual servers by netlink, sysctls and
+// sockets from /proc, sets and connections by `ipset` and `conntrack` where they are
+// installed. It changes nothing: no table is created by looking.
 package live
 
 import (

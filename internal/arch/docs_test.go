@@ -49,3 +49,26 @@ func TestDocsLinks(t *testing.T) {
 		t.Errorf("%d links found: %v", links, err)
 	}
 }
+
+var goFile = regexp.MustCompile(`(^|[\s(])([a-z0-9_]+\.go)\b`)
+
+// TestRoomsNameTheirFiles: where the comment of a package sends its reader, there is a file.
+func TestRoomsNameTheirFiles(t *testing.T) {
+	named := 0
+	for _, p := range list(t) {
+		dir := filepath.Join("../..", strings.TrimPrefix(p.ImportPath, "portolan/"))
+		comment, err := os.ReadFile(filepath.Join(dir, "doc.go"))
+		if err != nil {
+			continue // a room of few files
+		}
+		for _, m := range goFile.FindAllStringSubmatch(string(comment), -1) {
+			named++
+			if _, err := os.Stat(filepath.Join(dir, m[2])); err != nil {
+				t.Errorf("%s/doc.go names %s, which is not there", dir, m[2])
+			}
+		}
+	}
+	if named < 100 {
+		t.Errorf("%d files are named", named)
+	}
+}

@@ -54,10 +54,10 @@ func Default(nodes, podsPerNode int) (Plan, error) {
 	pods := p.Topology.Pods
 	web := pods[:min(3, len(pods))]
 	p.services = []served{
-		{"web", serviceObject("web", "LoadBalancer", []string{webIP, webIP6}, webNodePort, "", webVIP), ready(web)},
-		{"solo", serviceObject("solo", "ClusterIP", []string{soloIP}, 0, "", ""), ready(pods[:1])},
-		{"empty", serviceObject("empty", "ClusterIP", []string{emptyIP}, 0, "", ""), nil},
-		{"local", serviceObject("local", "NodePort", []string{localIP}, localNodePort, "externalTrafficPolicy: Local", ""), ready(pods[:podsPerNode])},
+		{"web", ask{kind: "LoadBalancer", ips: []string{webIP, webIP6}, nodePort: webNodePort, vip: webVIP}.object("web"), ready(web)},
+		{"solo", ask{kind: "ClusterIP", ips: []string{soloIP}}.object("solo"), ready(pods[:1])},
+		{"empty", ask{kind: "ClusterIP", ips: []string{emptyIP}}.object("empty"), nil},
+		{"local", ask{kind: "NodePort", ips: []string{localIP}, nodePort: localNodePort, spec: "externalTrafficPolicy: Local"}.object("local"), ready(pods[:podsPerNode])},
 	}
 	p.Manifests = manifestsOf(p.services)
 	p.Calls = defaultCalls(p.Topology, len(web))
@@ -96,25 +96,34 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// serviceObject writes a Service of port 80, TCP and UDP.
-func serviceObject(name, kind string, ips []string, nodePort int, more, vip string) string {
+// ask is what a Service of port 80, TCP and UDP, asks for.
+type ask struct {
+	kind     string   // type in the API
+	ips      []string // cluster IPs, that of IPv4 first
+	nodePort int      // 0 for none
+	spec     string   // another field, "" for none
+	vip      string   // of a load balancer, "" for none
+}
+
+// object writes the Service.
+func (a ask) object(name string) string {
 	b := &strings.Builder{}
-	families := []string{"IPv4", "IPv6"}[:len(ips)]
-	fmt.Fprintf(b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  type: %s\n", name, kind)
-	fmt.Fprintf(b, "  clusterIP: %q\n  clusterIPs: [%s]\n  ipFamilies: [%s]\n", ips[0], quoted(ips), strings.Join(families, ", "))
-	if more != "" {
-		fmt.Fprintf(b, "  %s\n", more)
+	families := []string{"IPv4", "IPv6"}[:len(a.ips)]
+	fmt.Fprintf(b, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: default}\nspec:\n  type: %s\n", name, a.kind)
+	fmt.Fprintf(b, "  clusterIP: %q\n  clusterIPs: [%s]\n  ipFamilies: [%s]\n", a.ips[0], quoted(a.ips), strings.Join(families, ", "))
+	if a.spec != "" {
+		fmt.Fprintf(b, "  %s\n", a.spec)
 	}
 	fmt.Fprintf(b, "  ports:\n")
 	for _, proto := range []string{"TCP", "UDP"} {
 		fmt.Fprintf(b, "  - {name: %s, protocol: %s, port: 80, targetPort: %d", strings.ToLower(proto), proto, port)
-		if nodePort != 0 {
-			fmt.Fprintf(b, ", nodePort: %d", nodePort)
+		if a.nodePort != 0 {
+			fmt.Fprintf(b, ", nodePort: %d", a.nodePort)
 		}
 		fmt.Fprintf(b, "}\n")
 	}
-	if vip != "" {
-		fmt.Fprintf(b, "status: {loadBalancer: {ingress: [{ip: %s}]}}\n", vip)
+	if a.vip != "" {
+		fmt.Fprintf(b, "status: {loadBalancer: {ingress: [{ip: %s}]}}\n", a.vip)
 	}
 	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ownNetwork is the network namespace of the thread that asks.
 const ownNetwork = "/proc/thread-self/ns/net"
 
 // namespace is one anonymous network namespace, held by a file descriptor. Nothing

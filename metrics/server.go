@@ -43,12 +43,12 @@ func (m *Metrics) NewMux(p Pages) (*http.ServeMux, error) {
 	mux.Handle("/metrics/slis", levels.handler())
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		levels.answered()
-		write(w, plain, "ok")
+		write(w, plainText, "ok")
 	})
-	mux.HandleFunc("/proxyMode", page(plain, p.Mode))
+	mux.HandleFunc("/proxyMode", page(plainText, p.Mode))
 	mux.HandleFunc("/configz", page(jsonType, string(configz)))
-	mux.HandleFunc("/flagz", page(plain, flagz(p.Flags)))
-	mux.HandleFunc("/statusz", func(w http.ResponseWriter, _ *http.Request) { write(w, plain, statusz(p.Version, m.started)) })
+	mux.HandleFunc("/flagz", page(plainText, flagz(p.Flags)))
+	mux.HandleFunc("/statusz", func(w http.ResponseWriter, _ *http.Request) { write(w, plainText, statusz(p.Version, m.started)) })
 	mux.HandleFunc("/debug/failures", func(w http.ResponseWriter, _ *http.Request) { write(w, jsonType, failures(p.Failures)) })
 	if p.Profiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -62,8 +62,8 @@ func (m *Metrics) NewMux(p Pages) (*http.ServeMux, error) {
 }
 
 const (
-	plain    = "text/plain; charset=utf-8"
-	jsonType = "application/json"
+	plainText = "text/plain; charset=utf-8"
+	jsonType  = "application/json"
 )
 
 // page answers with what does not change.
@@ -96,6 +96,6 @@ func verbosity(set func(int) error) http.HandlerFunc {
 			http.Error(w, fmt.Sprintf("v takes a number: %v", err), http.StatusBadRequest)
 			return
 		}
-		write(w, plain, fmt.Sprintf("v is %d", level))
+		write(w, plainText, fmt.Sprintf("v is %d", level))
 	}
 }

@@ -232,7 +232,7 @@ func (p *parser) realListed(f []string) error {
 		return err
 	}
 	r := netfilter.RealServer{Addr: a.Addr(), Port: a.Port()}
-	way, ok := ways[f[1]]
+	way, ok := forwardings[f[1]]
 	if !ok {
 		return fmt.Errorf("%q is no way to a real server", f[1])
 	}
@@ -249,6 +249,7 @@ func (p *parser) realListed(f []string) error {
 	return nil
 }
 
-var ways = map[string]netfilter.Forwarding{
+// forwardings are the ways to a real server, in the words of ipvsadm -Ln.
+var forwardings = map[string]netfilter.Forwarding{
 	"Masq": netfilter.IPVSMasq, "Route": netfilter.IPVSRoute, "Tunnel": netfilter.IPVSTunnel, "Local": netfilter.IPVSLocal,
 }

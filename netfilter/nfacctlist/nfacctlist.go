@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-var object = regexp.MustCompile(`^\{ pkts = \d+, bytes = \d+.* \} = (\S+);$`)
+var objectLine = regexp.MustCompile(`^\{ pkts = \d+, bytes = \d+.* \} = (\S+);$`)
 
 // Parse reads one object a line. Errors name file and line.
 func Parse(file, text string) ([]string, error) {
@@ -16,7 +16,7 @@ func Parse(file, text string) ([]string, error) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		m := object.FindStringSubmatch(line)
+		m := objectLine.FindStringSubmatch(line)
 		if m == nil {
 			return nil, fmt.Errorf("nfacctlist: %s:%d: %q is no nfacct object", file, n+1, line)
 		}

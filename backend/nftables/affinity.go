@@ -112,12 +112,13 @@ func (b *Backend) makeLearners(l learner) structure {
 	add := func(name string, rules ...string) { out.chains = append(out.chains, chainObjects(name, rules...)...) }
 	add("affinity-prerouting", "type filter hook prerouting"+afterDNAT, learnRule)
 	add("affinity-output", "type filter hook output"+afterDNAT, learnRule)
-	update := func(set, endpoint string) string {
-		return "update @" + set + " { " + b.words.client() + " timeout " + l.timeout + "s : " + endpoint + " } meta priority set none"
+	// Two rules: the first one ends where there is no room for another client.
+	update := func(set, endpoint string) []string {
+		return []string{"update @" + set + " { " + b.words.client() + " timeout " + l.timeout + "s : " + endpoint + " }", "meta priority set none"}
 	}
 	if !b.words.byPort {
 		out.sets = append(out.sets, b.set(affinity))
-		add(l.chain(), update(affinity, "ip daddr . th dport"))
+		add(l.chain(), update(affinity, "ip daddr . th dport")...)
 		return out
 	}
 	out.sets = append(out.sets, b.set(l.portMap()))
@@ -136,7 +137,7 @@ func (b *Backend) makeLearners(l learner) structure {
 			})
 		}
 		add(recall+p, rules...)
-		add(chain, update(set, "ip6 daddr"))
+		add(chain, update(set, "ip6 daddr")...)
 	}
 	return out
 }

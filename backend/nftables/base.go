@@ -70,9 +70,11 @@ func (b *Backend) Base(node service.Node) []dataplane.Object {
 	chain(checkInput, here+w.nodePort+" vmap @"+noEndpointNodePorts, w.service+" vmap @"+noEndpoints)
 	chain(checkServices, append([]string{w.service + " vmap @" + noEndpoints, w.ip + " daddr @" + clusterIPs + " reject"},
 		b.unallocated(node)...)...)
-	chain(refuse, w.count(refused)+" reject")
-	chain(discard, w.count(discarded)+" drop")
-	chain(bar, w.count(barred)+" drop")
+	// Counting is a rule of its own: a rule ends where the kernel has no room for another
+	// element, be it for want of memory.
+	chain(refuse, w.count(refused), "reject")
+	chain(discard, w.count(discarded), "drop")
+	chain(bar, w.count(barred), "drop")
 	return s.objects()
 }
 

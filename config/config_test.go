@@ -252,3 +252,17 @@ func TestNFTables(t *testing.T) {
 		}
 	}
 }
+
+// TestFileThatIsNone: what was given instead is named, with what to do.
+func TestFileThatIsNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"apiVersion: v1\nkind: ConfigMap\ndata:\n  config.conf: |\n    " + strings.ReplaceAll(head, "\n", "\n    "): "it is a ConfigMap, not the KubeProxyConfiguration in it",
+		"apiVersion: v1\nkind: Service\n": "no document of apiVersion " + apiVersion,
+		"":                                "no document of apiVersion " + apiVersion,
+		"#" + strings.Repeat(" ", mostOfFile) + "\n" + head: "more than the 16777216 bytes that are read",
+	} {
+		if _, _, err := load(t, false, "--config", write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

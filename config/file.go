@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -26,10 +27,27 @@ type file struct {
 	warnings []string // fields that mean nothing, with their line
 }
 
+// mostOfFile bounds what is read into memory; an API server holds 3 MiB of a ConfigMap at most.
+const mostOfFile = 16 << 20
+
+// readAtMost reads a file, which may be a pipe, or a device without an end.
+func readAtMost(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s: more than the %d bytes that are read", path, most)
+	}
+	return data, err
+}
+
 // read returns what a file holds. Documents of other kinds, such as kubeadm's,
 // are passed over. With strict, what would be a warning is an error.
 func read(path string, strict bool) (file, error) {
-	data, err := os.ReadFile(path)
+	data, err := readAtMost(path, mostOfFile)
 	if err != nil {
 		return file{}, fmt.Errorf("config: %w", err)
 	}
@@ -50,7 +68,7 @@ func read(path string, strict bool) (file, error) {
 // kubeadm's, are passed over.
 func parse(data []byte) (file, error) {
 	f := file{data: data}
-	haveOptions := false
+	haveOptions, inConfigMap := false, false
 	for _, raw := range documents(data) {
 		text, err := yaml.YAMLToJSON(raw)
 		if err != nil {
@@ -75,10 +93,15 @@ func parse(data []byte) (file, error) {
 			}
 			haveOptions = true
 			err = f.decode(raw, meta, optionsVersion, &f.options)
+		case "ConfigMap":
+			inConfigMap = true
 		}
 		if err != nil {
 			return file{}, err
 		}
+	}
+	if f.proxy == nil && !haveOptions && inConfigMap {
+		return file{}, fmt.Errorf("it is a ConfigMap, not the %s in it: write the value of its key, in kubeadm's config.conf, to a file", kind)
 	}
 	if f.proxy == nil && !haveOptions {
 		return file{}, fmt.Errorf("no document of apiVersion %s and kind %s", apiVersion, kind)

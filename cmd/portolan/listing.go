@@ -69,18 +69,18 @@ func (w wanted) rulesOf(ctx context.Context, against string) (map[service.Family
 		}
 		return texts, checkSaved(against, texts)
 	}
-	data, err := os.ReadFile(against)
+	read, err := detect.Read(against)
 	if err != nil {
 		return nil, fmt.Errorf("flag --against: %w", err)
 	}
-	switch kind := detect.KindOf(string(data)); kind {
+	switch kind := detect.KindOf(read[0].Text); kind {
 	case detect.Save:
 	case detect.NFTables, detect.NFTJSON:
 		return nil, fmt.Errorf("flag --against: %s is %s: that is compared with --proxy-mode nftables; iptables mode takes the output of iptables-save", against, kind)
 	default:
 		return nil, fmt.Errorf("flag --against: %s is %s, not the output of iptables-save", against, kind)
 	}
-	texts := w.byFamily(string(data))
+	texts := w.byFamily(read[0].Text)
 	return texts, checkSaved(against, texts)
 }
 

@@ -3,6 +3,7 @@ package detect
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,6 +32,24 @@ type Options struct {
 	Table string // of `iptables -S` and `iptables -L` texts
 }
 
+// mostOfFile bounds what is read into memory: a million connections are 250 MB.
+const mostOfFile = 1 << 30
+
+// readAtMost reads a file, which may be a pipe, or a device without an end.
+func readAtMost(name string, most int64) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	var b strings.Builder
+	n, err := io.Copy(&b, io.LimitReader(f, most+1))
+	if err == nil && n > most {
+		err = fmt.Errorf("%s: more than the %d bytes that are read", name, most)
+	}
+	return b.String(), err
+}
+
 // Read reads files; a folder stands for the files in it.
 func Read(paths ...string) ([]Text, error) {
 	var out []Text
@@ -48,15 +67,18 @@ func Read(paths ...string) ([]Text, error) {
 			}
 		}
 		for _, f := range files {
-			if inner, err := os.Stat(f); info.IsDir() && err == nil && inner.IsDir() {
-				continue // a folder in a folder is not entered
+			if inner, err := os.Stat(f); info.IsDir() && err == nil && !inner.Mode().IsRegular() {
+				if !inner.IsDir() { // a folder in a folder is not entered
+					errs = append(errs, fmt.Errorf("detect: %s: not a regular file", f))
+				}
+				continue
 			}
-			b, err := os.ReadFile(f)
+			text, err := readAtMost(f, mostOfFile)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("detect: %w", err))
 				continue
 			}
-			out = append(out, Text{f, string(b)})
+			out = append(out, Text{f, text})
 		}
 	}
 	return out, errors.Join(errs...)

@@ -70,17 +70,24 @@ func Ports(node service.Node, svc *service.Service, addresses []netip.Addr) iter
 			if len(here) == 0 {
 				continue
 			}
-			for _, pf := range service.Decide(node, svc, f) {
-				for _, fe := range pf.Frontends {
-					target, ok := targetOf(fe)
-					if !ok {
-						continue
+			for port, target := range targets(node, svc, f) {
+				for _, a := range here {
+					if !yield(Port{netip.AddrPortFrom(a, port.Port), port.Protocol}, target) {
+						return
 					}
-					for _, a := range here {
-						if !yield(Port{netip.AddrPortFrom(a, fe.Port), fe.Protocol}, target) {
-							return
-						}
-					}
+				}
+			}
+		}
+	}
+}
+
+// targets yields the NodePorts of a Service at which somebody answers.
+func targets(node service.Node, svc *service.Service, f service.Family) iter.Seq2[service.Frontend, Target] {
+	return func(yield func(service.Frontend, Target) bool) {
+		for _, pf := range service.Decide(node, svc, f) {
+			for _, frontend := range pf.Frontends {
+				if target, ok := targetOf(frontend); ok && !yield(frontend, target) {
+					return
 				}
 			}
 		}

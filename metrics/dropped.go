@@ -152,37 +152,47 @@ func (o *dropCounts) add(s *service.Snapshot, seen map[dropPlace]dropSeen, more 
 // that is looked for among all.
 func (o *dropCounts) owners(s *service.Snapshot, seen map[dropPlace]dropSeen, more map[dropPlace]uint64) map[spot]*service.Service {
 	owners := map[spot]*service.Service{}
-	byAddress, byNodePort := map[spot]bool{}, map[spot][]spot{}
+	unowned := map[spot]bool{}
 	for place := range more {
 		at := place.spot
 		if svc := s.Service(seen[place].owner); svc != nil && answersAt(svc, at) {
 			owners[at] = svc
 		} else if place.reason != service.DropInvalid {
-			byAddress[at] = true
-			nodePort := spot{protocol: at.protocol, port: at.port}
-			byNodePort[nodePort] = append(byNodePort[nodePort], at)
+			unowned[at] = true
 		}
 	}
-	if len(byAddress) == 0 {
-		return owners
-	}
-	for svc := range s.All() {
-		for at, isNodePort := range spots(svc) {
-			switch {
-			case !isNodePort && byAddress[at]:
-				owners[at] = svc
-			case isNodePort:
-				for _, at := range byNodePort[at] {
-					if owners[at] == nil { // an address of a Service goes first
-						owners[at] = svc
-					}
-				}
-			}
-		}
+	if len(unowned) > 0 {
+		findOwners(s, unowned, owners)
 	}
 	return owners
 }
 
+// findOwners looks through all Services for those that answer at the spots: who has the
+// address goes before who has the node port.
+func findOwners(s *service.Snapshot, unowned map[spot]bool, owners map[spot]*service.Service) {
+	byNodePort := map[spot][]spot{}
+	for at := range unowned {
+		nodePort := spot{protocol: at.protocol, port: at.port}
+		byNodePort[nodePort] = append(byNodePort[nodePort], at)
+	}
+	for svc := range s.All() {
+		for at, isNodePort := range spots(svc) {
+			if !isNodePort {
+				if unowned[at] {
+					owners[at] = svc
+				}
+				continue
+			}
+			for _, at := range byNodePort[at] {
+				if owners[at] == nil {
+					owners[at] = svc
+				}
+			}
+		}
+	}
+}
+
+// answersAt tells whether a Service has the address, or the port as a node port.
 func answersAt(svc *service.Service, at spot) bool {
 	for s, isNodePort := range spots(svc) {
 		if s == at || isNodePort && s.port == at.port && s.protocol == at.protocol {

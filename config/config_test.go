@@ -22,23 +22,23 @@ func write(t *testing.T, text string) string {
 
 const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
-func load(t *testing.T, flagsBeatFile bool, args ...string) (Config, []string, error) {
+func load(t *testing.T, precedence Precedence, args ...string) (Config, []string, error) {
 	t.Helper()
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	flags := AddFlags(set)
 	if err := set.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return flags.Config(flagsBeatFile)
+	return flags.Config(precedence)
 }
 
 // Flags and a file that say nothing have the same defaults, those of kube-proxy 1.37.
 func TestDefaults(t *testing.T) {
-	fromFlags, _, err := load(t, false)
+	fromFlags, _, err := load(t, FileFirst)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromFile, warnings, err := load(t, false, "--config", write(t, head))
+	fromFile, warnings, err := load(t, FileFirst, "--config", write(t, head))
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 func TestFileAndFlags(t *testing.T) {
 	path := write(t, "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n"+head+
 		"hostnameOverride: Node-A\nclusterCIDR: 10.244.0.0/16,fd00::/48\nnodePortAddresses: [localhost, 192.0.2.0/24]\niptables: {minSyncPeriod: 2s}\n")
-	c, warnings, err := load(t, false, "--config", path, "--masquerade-all", "--hostname-override", "Node-B", "--proxy-mode", "nftables", "-v", "2", "--node-ip", "192.0.2.1")
+	c, warnings, err := load(t, FileFirst, "--config", path, "--masquerade-all", "--hostname-override", "Node-B", "--proxy-mode", "nftables", "-v", "2", "--node-ip", "192.0.2.1")
 	want := path + ": beside a file these flags do not count, as in kube-proxy: --masquerade-all, --proxy-mode; set their fields in it"
 	if err != nil || !slices.Equal(warnings, []string{want}) {
 		t.Fatal(err, warnings)
@@ -61,7 +61,7 @@ func TestFileAndFlags(t *testing.T) {
 	if c.Hostname != "node-b" || c.MasqueradeAll || len(c.ClusterCIDRs) != 2 || c.MinSyncPeriod != 2*time.Second || len(c.NodePortAddresses) != 3 {
 		t.Errorf("kube-proxy's rule: %+v", c)
 	}
-	c, warnings, err = load(t, true, "--config", path, "--masquerade-all", "--cluster-cidr", "10.0.0.0/8")
+	c, warnings, err = load(t, FlagsFirst, "--config", path, "--masquerade-all", "--cluster-cidr", "10.0.0.0/8")
 	if len(warnings) > 0 {
 		t.Errorf("flags that stand above the file: %q", warnings)
 	}
@@ -76,7 +76,7 @@ func TestUnknownAndDuplicateFields(t *testing.T) {
 	path := write(t, "# a comment\n---\nkind: InitConfiguration\nnoSuchField: 1\n---\n"+head+
 		"clusterCIDR: 10.0.0.0/8\nnoSuchField: 1\niptables:\n  masqueradeBit: 3\n  bit: 4\n  masqueradeBit: 5\n"+
 		"winkernel: {networkName: x}\nfeatureGates: {Guess: true}\n---\napiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nlayout: compact\nmanifests: [/etc/services]\n")
-	c, warnings, err := load(t, false, "--config", path)
+	c, warnings, err := load(t, FileFirst, "--config", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestUnknownAndDuplicateFields(t *testing.T) {
 	if len(warnings) != 6 || c.MasqueradeBit != 5 || len(c.Options.Manifests) != 1 {
 		t.Errorf("%q, %+v", warnings, c)
 	}
-	if _, _, err := load(t, false, "--config", path, "--strict-config"); err == nil || !strings.Contains(err.Error(), "line 12") {
+	if _, _, err := load(t, FileFirst, "--config", path, "--strict-config"); err == nil || !strings.Contains(err.Error(), "line 12") {
 		t.Errorf("strict: %v", err)
 	}
 }
@@ -98,11 +98,11 @@ func TestOwnOptions(t *testing.T) {
 	const options = "apiVersion: portolan.io/v1alpha1\nkind: ProxyOptions\nmanifests: [/a, /b]\nnodeIPs: [192.0.2.1]\n"
 	for _, text := range []string{options, head + "---\n" + options, options + "---\n" + head} {
 		path := write(t, text)
-		c, warnings, err := load(t, false, "--config", path)
+		c, warnings, err := load(t, FileFirst, "--config", path)
 		if err != nil || len(warnings) > 0 || len(c.Options.Manifests) != 2 || len(c.Options.NodeIPs) != 1 {
 			t.Errorf("%+v, %v, %v", c.Options, warnings, err)
 		}
-		c, _, err = load(t, false, "--config", path, "--manifests", "/c", "--node-ip", "x")
+		c, _, err = load(t, FileFirst, "--config", path, "--manifests", "/c", "--node-ip", "x")
 		if err != nil || len(c.Options.Manifests) != 1 || c.Options.NodeIPs[0] != "x" {
 			t.Errorf("flags: %+v, %v", c.Options, err)
 		}
@@ -120,20 +120,20 @@ func TestOwnOptions(t *testing.T) {
 		{[]string{"--tcp-reset=false", "--ipvs-drain-timeout", "0"}, false, 0},
 		{[]string{"--ipvs-drain-timeout", "90s"}, true, 90 * time.Second},
 	} {
-		got, _, err := load(t, false, append([]string{"--config", more}, c.args...)...)
+		got, _, err := load(t, FileFirst, append([]string{"--config", more}, c.args...)...)
 		if err != nil || got.Options.TCPReset != c.reset || got.Options.IPVSDrainTimeout.Duration != c.drain {
 			t.Errorf("%q: %+v, %v", c.args, got.Options, err)
 		}
 	}
-	if _, _, err := load(t, false, "--ipvs-drain-timeout", "-1s"); err == nil || !strings.Contains(err.Error(), "--ipvs-drain-timeout") {
+	if _, _, err := load(t, FileFirst, "--ipvs-drain-timeout", "-1s"); err == nil || !strings.Contains(err.Error(), "--ipvs-drain-timeout") {
 		t.Errorf("a time before now: %v", err)
 	}
-	c, _, err := load(t, false, "--ipvs-drain-timeout", "90s")
+	c, _, err := load(t, FileFirst, "--ipvs-drain-timeout", "90s")
 	text, failed := c.YAML()
 	if err != nil || failed != nil || !strings.HasSuffix(string(text), "ipvsDrainTimeout: 1m30s\nkind: ProxyOptions\n") {
 		t.Errorf("written: %v, %v\n%s", err, failed, text)
 	}
-	if _, _, err := load(t, false, "--config", write(t, strings.Replace(options, "v1alpha1", "v1", 1))); err == nil {
+	if _, _, err := load(t, FileFirst, "--config", write(t, strings.Replace(options, "v1alpha1", "v1", 1))); err == nil {
 		t.Error("an unknown version is taken")
 	}
 }
@@ -141,7 +141,7 @@ func TestOwnOptions(t *testing.T) {
 // The host's choice of a mode brings that mode's section.
 func TestWithMode(t *testing.T) {
 	path := write(t, head+"nftables: {syncPeriod: 9s, masqueradeAll: true}\niptables: {syncPeriod: 8s}\n")
-	auto, _, err := load(t, false, "--config", path, "--master", "https://x", "--manifests", "/a")
+	auto, _, err := load(t, FileFirst, "--config", path, "--master", "https://x", "--manifests", "/a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestWithMode(t *testing.T) {
 
 // config.conf of kubeadm's ConfigMap kube-proxy, as it is in its clusters.
 func TestKubeadm(t *testing.T) {
-	c, warnings, err := load(t, false, "--strict-config", "--hostname-override", "node-1", "--config", "testdata/kubeadm.yaml")
+	c, warnings, err := load(t, FileFirst, "--strict-config", "--hostname-override", "node-1", "--config", "testdata/kubeadm.yaml")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
@@ -173,11 +173,11 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"wrong type":      head + "nodePortAddresses: all\n",
 		"no YAML":         head + "{{{",
 	} {
-		if _, _, err := load(t, false, "--config", write(t, text)); err == nil {
+		if _, _, err := load(t, FileFirst, "--config", write(t, text)); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	if _, _, err := load(t, false, "--config", "does-not-exist"); err == nil {
+	if _, _, err := load(t, FileFirst, "--config", "does-not-exist"); err == nil {
 		t.Error("a missing file was taken")
 	}
 }
@@ -214,7 +214,7 @@ featureGates: {A: true, B: [no]}
 clientConnection: {qps: 1.5, burst: 1.5}
 enableProfiling: yes
 `)
-	_, _, err := load(t, false, "--config", path)
+	_, _, err := load(t, FileFirst, "--config", path)
 	const want = "line 3: KubeProxyConfiguration.mode: 3 is not text in quotes" +
 		"; line 5: KubeProxyConfiguration.iptables.masqueradeBit: \"x\" is not a whole number of 32 bits" +
 		"; line 6: KubeProxyConfiguration.iptables.syncPeriod: foo is not a duration, as text such as 30s or 1h" +
@@ -229,23 +229,23 @@ enableProfiling: yes
 }
 
 func TestNFTables(t *testing.T) {
-	c, _, err := load(t, false, "--proxy-mode", "nftables")
+	c, _, err := load(t, FileFirst, "--proxy-mode", "nftables")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Mode != NFTables || c.MinSyncPeriod != 10*time.Millisecond || c.MasqueradeBit != 14 || c.LocalhostNodePorts {
 		t.Errorf("defaults: %+v", c)
 	}
-	c, _, err = load(t, false, "--proxy-mode", "nftables", "--masquerade-all", "--iptables-min-sync-period", "2s", "--iptables-masquerade-bit", "3")
+	c, _, err = load(t, FileFirst, "--proxy-mode", "nftables", "--masquerade-all", "--iptables-min-sync-period", "2s", "--iptables-masquerade-bit", "3")
 	if err != nil || !c.MasqueradeAll || c.MinSyncPeriod != 2*time.Second || c.MasqueradeBit != 14 {
 		t.Errorf("flags: %+v, %v", c, err)
 	}
 	path := write(t, head+"mode: nftables\niptables: {masqueradeAll: true}\nnftables: {masqueradeBit: 20, syncPeriod: 9s, minSyncPeriod: 0s}\n")
-	c, _, err = load(t, false, "--config", path)
+	c, _, err = load(t, FileFirst, "--config", path)
 	if err != nil || c.MasqueradeAll || c.MasqueradeBit != 20 || c.SyncPeriod != 9*time.Second || c.MinSyncPeriod != 10*time.Millisecond {
 		t.Errorf("file: %+v, %v", c, err)
 	}
-	_, _, err = load(t, false, "--config", write(t, head+"mode: nftables\nnftables: {masqueradeBit: 32, syncPeriod: 1ms, minSyncPeriod: 2ms}\n"))
+	_, _, err = load(t, FileFirst, "--config", write(t, head+"mode: nftables\nnftables: {masqueradeBit: 32, syncPeriod: 1ms, minSyncPeriod: 2ms}\n"))
 	for _, field := range []string{"nftables.masqueradeBit", "nftables.minSyncPeriod"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
@@ -261,7 +261,7 @@ func TestFileThatIsNone(t *testing.T) {
 		"":                                "no document of apiVersion " + apiVersion,
 		"#" + strings.Repeat(" ", mostOfFile) + "\n" + head: "more than the 16777216 bytes that are read",
 	} {
-		if _, _, err := load(t, false, "--config", write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := load(t, FileFirst, "--config", write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -170,7 +170,7 @@ func TestFilesAsKubeProxy(t *testing.T) {
 			} else {
 				text = head + text + "\n"
 			}
-			_, _, err := load(t, false, "--config", write(t, text))
+			_, _, err := load(t, FileFirst, "--config", write(t, text))
 			if differs[name] != "" {
 				if (err != nil) == refused {
 					t.Errorf("the same as kube-proxy, though listed as different: %v", err)
@@ -212,11 +212,11 @@ func TestWrittenAsKubeProxy(t *testing.T) {
 		want := unmarshal(t, []byte(first))
 		want["mode"] = mode
 		change(want)
-		fromFlags, _, err := load(t, false, "--proxy-mode", mode)
+		fromFlags, _, err := load(t, FileFirst, "--proxy-mode", mode)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromFile, _, err := load(t, false, "--config", write(t, head+"mode: "+mode+"\n"))
+		fromFile, _, err := load(t, FileFirst, "--config", write(t, head+"mode: "+mode+"\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestWrittenAsKubeProxy(t *testing.T) {
 
 // What is written is read as the same.
 func TestWrittenIsRead(t *testing.T) {
-	c, _, err := load(t, false, "--manifests", "/etc/services", "--node-ip", "192.0.2.1", "--cluster-cidr", "10.0.0.0/8", "--v", "3")
+	c, _, err := load(t, FileFirst, "--manifests", "/etc/services", "--node-ip", "192.0.2.1", "--cluster-cidr", "10.0.0.0/8", "--v", "3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestWrittenIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, warnings, err := load(t, false, "--config", write(t, string(text)), "--strict-config")
+	again, warnings, err := load(t, FileFirst, "--config", write(t, string(text)), "--strict-config")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}

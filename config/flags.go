@@ -48,10 +48,18 @@ var besideFile = []string{
 	"log-text-split-stream", "log-text-info-buffer-size", "log-json-split-stream", "log-json-info-buffer-size",
 }
 
-// Config returns the checked configuration, and warnings. With a file and
-// flagsBeatFile every flag that was given stands above the file; else only those
-// do that do in kube-proxy.
-func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
+// Precedence says which flags stand above a file.
+type Precedence uint8
+
+// The proxy itself is FileFirst; commands that only look are FlagsFirst, so that something
+// else can be tried on the file of a node.
+const (
+	FileFirst  Precedence = iota // but for those that count beside a file in kube-proxy
+	FlagsFirst                   // every flag that was given
+)
+
+// Config returns the checked configuration, and warnings.
+func (f *Flags) Config(precedence Precedence) (Config, []string, error) {
 	from, warnings := f.from.DeepCopy(), []string(nil)
 	options, data := f.options, []byte(nil)
 	if f.File != "" {
@@ -60,7 +68,7 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 			return Config{}, nil, err
 		}
 		from, warnings, data = file.proxy, file.warnings, file.data
-		passedOver, err := f.overlay(from, flagsBeatFile)
+		passedOver, err := f.overlay(from, precedence)
 		if err != nil {
 			return Config{}, nil, err
 		}
@@ -88,7 +96,7 @@ func (f *Flags) Config(flagsBeatFile bool) (Config, []string, error) {
 // overlay gives flags to a configuration from a file, all or those that count beside
 // one, and returns the names of the others. They are parsed a second time, by flags that
 // write into it.
-func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) (passedOver []string, err error) {
+func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, precedence Precedence) (passedOver []string, err error) {
 	set := pflag.NewFlagSet("overlay", pflag.ContinueOnError)
 	set.SetOutput(io.Discard) // what is deprecated was said by the first
 	modules := onto.Logging.VModule
@@ -100,7 +108,7 @@ func (f *Flags) overlay(onto *kubeproxy.KubeProxyConfiguration, all bool) (passe
 		if flag == nil {
 			return
 		}
-		if !all && !slices.Contains(besideFile, given.Name) {
+		if precedence == FileFirst && !slices.Contains(besideFile, given.Name) {
 			passedOver = append(passedOver, "--"+given.Name)
 			return
 		}

@@ -154,11 +154,11 @@ func checkDefault(t *testing.T, name, short, want string) {
 // changed returns the fields in which two command lines differ.
 func changed(t *testing.T, before, after []string) string {
 	t.Helper()
-	a, _, err := load(t, false, before...)
+	a, _, err := load(t, FileFirst, before...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _, err := load(t, false, after...)
+	b, _, err := load(t, FileFirst, after...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestSpecialFlags(t *testing.T) {
 		{"the address of the node", []string{"--bind-address", "192.0.2.1"}, func(c Config) bool { return c.BindAddress.String() == "192.0.2.1" }},
 		{"the host name is trimmed", []string{"--hostname-override", " Node-A "}, func(c Config) bool { return c.Hostname == "node-a" }},
 	} {
-		c, _, err := load(t, false, tt.args...)
+		c, _, err := load(t, FileFirst, tt.args...)
 		if err != nil || !tt.right(c) {
 			t.Errorf("%s: %+v, %v", tt.name, c, err)
 		}
@@ -219,7 +219,7 @@ func TestSpecialFlags(t *testing.T) {
 		"a locked gate":   {"--feature-gates", "NFTablesProxyMode=false"},
 		"no ipvs":         {"--proxy-mode", "ipvs", "--feature-gates", "KubeProxyIPVS=false"},
 	} {
-		if c, _, err := load(t, false, args...); err == nil {
+		if c, _, err := load(t, FileFirst, args...); err == nil {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -242,7 +242,7 @@ func TestFlagsThatCannotBeRead(t *testing.T) {
 // counts.
 func TestVmodulesAreJoined(t *testing.T) {
 	path := write(t, head+"logging: {vmodule: [{filePattern: a, verbosity: 1}]}\n")
-	c, _, err := load(t, false, "--config", path, "--vmodule", "b=2")
+	c, _, err := load(t, FileFirst, "--config", path, "--vmodule", "b=2")
 	if err != nil || c.Logging.VModule != "b=2,a=1" {
 		t.Errorf("%q, %v", c.Logging.VModule, err)
 	}

@@ -6,15 +6,15 @@ import "testing"
 // and ipvs.
 func TestR140Modes(t *testing.T) {
 	for _, mode := range []Mode{IPTables, IPVS, NFTables} {
-		c, _, err := load(t, false, "--proxy-mode", string(mode))
+		c, _, err := load(t, FileFirst, "--proxy-mode", string(mode))
 		if err != nil || c.Mode != mode {
 			t.Errorf("--proxy-mode %s: %s, %v", mode, c.Mode, err)
 		}
-		if c, _, err = load(t, false, "--config", write(t, head+"mode: "+string(mode)+"\n")); err != nil || c.Mode != mode {
+		if c, _, err = load(t, FileFirst, "--config", write(t, head+"mode: "+string(mode)+"\n")); err != nil || c.Mode != mode {
 			t.Errorf("mode: %s: %s, %v", mode, c.Mode, err)
 		}
 	}
-	if _, _, err := load(t, false, "--proxy-mode", "userspace"); err == nil {
+	if _, _, err := load(t, FileFirst, "--proxy-mode", "userspace"); err == nil {
 		t.Error("a mode that is gone is taken")
 	}
 }
@@ -22,7 +22,7 @@ func TestR140Modes(t *testing.T) {
 // Kubeadm's file for a cluster in ipvs mode: its own documents, and the
 // proxy's behind them. The scheduler that is asked for.
 func TestR188Kubeadm(t *testing.T) {
-	c, warnings, err := load(t, false, "--strict-config", "--hostname-override", "master", "--config", write(t, `apiVersion: kubeadm.k8s.io/v1beta4
+	c, warnings, err := load(t, FileFirst, "--strict-config", "--hostname-override", "master", "--config", write(t, `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 nodeRegistration:
   criSocket: unix:///var/run/cri-dockerd.sock

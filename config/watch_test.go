@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 			} else {
 				put(t, path, old)
 			}
-			c, _, err := load(t, false, "--config", path)
+			c, _, err := load(t, FileFirst, "--config", path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func paperModel(ctx context.Context, args []string, local []netip.Addr) (model *
 	if err := set.Parse(args); err != nil {
 		return nil, false, err
 	}
-	c, _, err := flags.Config(true)
+	c, _, err := flags.Config(config.FlagsFirst)
 	if err != nil {
 		return nil, false, err
 	}

@@ -22,7 +22,7 @@ func TestR161Flags(t *testing.T) {
 		if err := set.Parse(args); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := flags.Config(false)
+		c, _, err := flags.Config(config.FileFirst)
 		if err != nil || c.Mode != config.IPVS {
 			t.Fatalf("%v: %s, %v", args, c.Mode, err)
 		}

@@ -29,7 +29,7 @@ func addPlanFlags(cmd *cobra.Command) *config.Flags {
 // configured is the configuration of the flags, which stand above the file; its warnings
 // are printed.
 func configured(cmd *cobra.Command, flags *config.Flags) (config.Config, error) {
-	c, warnings, err := flags.Config(true)
+	c, warnings, err := flags.Config(config.FlagsFirst)
 	for _, w := range warnings {
 		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 	}

@@ -66,7 +66,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if done, err := printVersion(cmd.OutOrStdout(), f.version); done || err != nil {
 		return err
 	}
-	c, warnings, err := f.config.Config(false)
+	c, warnings, err := f.config.Config(config.FileFirst)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func settingsOf(args []string, h *netfilter.Host) (kube.Settings, error) {
 	if err := set.Parse(args); err != nil {
 		return kube.Settings{}, fmt.Errorf("judge: %w", err)
 	}
-	c, _, err := flags.Config(true)
+	c, _, err := flags.Config(config.FlagsFirst)
 	if err != nil {
 		return kube.Settings{}, fmt.Errorf("judge: %w", err)
 	}

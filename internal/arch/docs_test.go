@@ -10,7 +10,9 @@ import (
 )
 
 var (
-	docLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^\w\- ]`)
+	docLink     = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
 	// docRoom is a file or folder of this project in backquotes, such as `docs/health.md`.
 	docRoom = regexp.MustCompile("`((?:docs|deploy|examples|e2e|testdata|tools|bench)/[A-Za-z0-9_./-]+)`")
 )
@@ -36,8 +38,13 @@ func TestDocsLinks(t *testing.T) {
 			}
 		}
 		for _, m := range docLink.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(m[1], "://") {
-				check(m[1], filepath.Join(filepath.Dir(file), m[1]))
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			target := filepath.Join(filepath.Dir(file), m[1])
+			check(m[1], target)
+			if m[2] != "" && !strings.Contains(anchors(t, target), m[2]+"\n") {
+				t.Errorf("%s names %s%s, a heading that is not there", file, m[1], m[2])
 			}
 		}
 		for _, m := range docRoom.FindAllStringSubmatch(text, -1) {
@@ -48,6 +55,17 @@ func TestDocsLinks(t *testing.T) {
 	if err != nil || links < 20 {
 		t.Errorf("%d links found: %v", links, err)
 	}
+}
+
+// anchors are the headings of a document as links name them, a line each: "#exit-codes".
+func anchors(t *testing.T, file string) string {
+	t.Helper()
+	var out strings.Builder
+	for _, m := range heading.FindAllStringSubmatch(readFile(t, file), -1) {
+		name := notInAnchor.ReplaceAllString(strings.ToLower(m[1]), "")
+		out.WriteString("#" + strings.ReplaceAll(name, " ", "-") + "\n")
+	}
+	return out.String()
 }
 
 var goFile = regexp.MustCompile(`(^|[\s(])([a-z0-9_]+\.go)\b`)

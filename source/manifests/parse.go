@@ -7,7 +7,6 @@
 package manifests
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -22,7 +21,6 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 	networking "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -120,9 +118,9 @@ func (h header) ref() ref {
 // parse reads all documents of a file. It never fails as a whole.
 func parse(file string, data []byte) content {
 	c := content{objects: map[ref]any{}, refused: map[ref]bool{}}
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	all := documentsOf(data)
 	for document := 1; ; document++ {
-		raw, err := reader.Read()
+		raw, err := all.next()
 		if errors.Is(err, io.EOF) {
 			return c
 		}
@@ -138,13 +136,22 @@ func parse(file string, data []byte) content {
 		if err != nil { // a duplicate key is a warning: the last one counts
 			strict := err
 			if text, err = yaml.YAMLToJSON(raw); err != nil {
-				c.damage(Problem{File: file, Document: document, Err: err})
+				c.damage(Problem{File: file, Document: document, Err: all.ofFile(err)})
 				continue
 			}
-			c.warn(Problem{File: file, Document: document}, strict)
+			c.warn(Problem{File: file, Document: document, Object: nameOf(text)}, all.ofFile(strict))
 		}
 		c.document(file, document, text)
 	}
+}
+
+// nameOf is what a document calls itself, as far as it does.
+func nameOf(text []byte) string {
+	var h header
+	if json.Unmarshal(text, &h) != nil || h.Kind == "" || h.Metadata.Name == "" {
+		return ""
+	}
+	return h.ref().String()
 }
 
 // json reads a document that is JSON, or several JSON values after each other.

@@ -238,6 +238,9 @@ func (b *Backend) forgetIn(set, end string, stale staleClients) error {
 	}
 	var keys [][]byte
 	err := b.options.Conn.Elements(b.table, set, func() { keys = keys[:0] }, func(e nft.Element) {
+		if len(e.Key) == 0 {
+			return // for all other clients; others put it there
+		}
 		id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
 		if f, is := stale[id]; is && f.has(string(e.Data)+end) {
 			keys = append(keys, append([]byte(nil), e.Key...))

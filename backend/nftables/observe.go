@@ -193,9 +193,13 @@ func (o *observation) elements(set string, entries map[string]*entry) error {
 		}
 	}
 	found := &o.found
-	err := o.b.options.Conn.Elements(o.b.table, set, found.reset, found.add)
-	if err != nil {
+	if err := o.b.options.Conn.Elements(o.b.table, set, found.reset, found.add); err != nil {
 		return err
+	}
+	length := o.b.words.keyLength(s)
+	if slices.ContainsFunc(found.list, func(p place) bool { return int(p.key) != length }) {
+		o.b.replace = true
+		return fmt.Errorf("set %s has an element for all other keys, which others put there; the table will be replaced", set)
 	}
 	for name, body := range o.b.objectsOf(s, found) {
 		data := dataOf(name, body)

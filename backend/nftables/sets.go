@@ -229,6 +229,15 @@ func (w *words) setOf(name string, s *shape) nft.Set {
 }
 
 // partType is the type of a part for nft, and its length in bytes.
+// keyLength is how long the keys of a set are. An element for all others ("*") has none.
+func (w *words) keyLength(s *shape) (bytes int) {
+	for _, p := range s.key {
+		_, length := w.partType(p)
+		bytes += (length + 3) &^ 3
+	}
+	return bytes
+}
+
 func (w *words) partType(p part) (nft.Type, int) {
 	switch p {
 	case address:

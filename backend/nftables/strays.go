@@ -25,6 +25,9 @@ func (o *observation) strays(ours []string, entries map[string]*entry) error {
 		end := o.b.words.portIn(set, s)
 		found := staleClients{}
 		err := o.b.options.Conn.Elements(o.b.table, set, func() { clear(found) }, func(e nft.Element) {
+			if len(e.Key) == 0 {
+				return // as in forgetIn
+			}
 			id := binary.NativeEndian.Uint32(e.Key[len(e.Key)-4:])
 			endpoint := string(e.Data) + end
 			if known[id][endpoint] {

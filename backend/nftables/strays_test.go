@@ -96,3 +96,15 @@ func TestClientsOfAnEndpointThatComesBack(t *testing.T) {
 		})
 	}
 }
+
+// TestClientForAllOthers: an element for all other clients, which others made, is no client.
+func TestClientForAllOthers(t *testing.T) {
+	c := newClientsStand(t, families[0])
+	c.write(sticky(c.f, 1, 3))
+	load(t, "add element ip portolan affinity { * timeout 1h : 10.244.9.9 . 8080 }")
+	c.write(sticky(c.f, 1, 2))
+	c.restart()
+	c.write(sticky(c.f, 1, 2))
+	settle(t, c.b)
+	nothingToDo(t, c.b, nodeOf(c.f), sticky(c.f, 1, 2))
+}

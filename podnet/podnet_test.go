@@ -79,7 +79,7 @@ func TestRenderDocument004(t *testing.T) {
 		},
 	} {
 		c, self, own, peer := node004(t, conf)
-		top, problems, err := Resolve(c, names(t), self, own, []Node{own, peer}, IPv4)
+		top, problems, err := Given{c, names(t), self, own, []Node{own, peer}}.Resolve(IPv4)
 		if err != nil || len(problems) > 0 {
 			t.Fatal(err, problems)
 		}
@@ -92,7 +92,7 @@ func TestRenderDocument004(t *testing.T) {
 // The six rules of FLANNEL-POSTRTG in order.
 func TestRulesDocument004(t *testing.T) {
 	c, self, own, peer := node004(t, conf004)
-	top, _, err := Resolve(c, names(t), self, own, []Node{peer}, IPv4)
+	top, _, err := Given{c, names(t), self, own, []Node{peer}}.Resolve(IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestProblems(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Created = nodes[i].Created.AddDate(2026, 0, i)
 	}
-	top, problems, err := Resolve(c, a, self, own, nodes, IPv4)
+	top, problems, err := Given{c, a, self, own, nodes}.Resolve(IPv4)
 	if err != nil || len(top.Peers) != 1 || top.Peers[0].Name != "worker" {
 		t.Fatalf("%v, peers %v", err, top.Peers)
 	}
@@ -213,7 +213,7 @@ func TestHostGWOffLink(t *testing.T) {
 	c, self, own, peer := node004(t, `{"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}}`)
 	self.V4.OnLink = prefixes("172.22.7.88/30")
 	peer.Annotations[names(t).publicIP(IPv4)] = "172.22.7.200"
-	_, problems, err := Resolve(c, names(t), self, own, []Node{peer}, IPv4)
+	_, problems, err := Given{c, names(t), self, own, []Node{peer}}.Resolve(IPv4)
 	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].String(), "10.244.1.0/24 via 172.22.7.200") {
 		t.Errorf("%v %v", err, problems)
 	}
@@ -225,7 +225,7 @@ func TestSubnetEnv(t *testing.T) {
 	self.V6 = Half{Addr: netip.MustParseAddr("fd00:22::89"), Public: netip.MustParseAddr("fd00:22::89"), MAC: MAC{2}}
 	var both []Topology
 	for _, f := range c.Families() {
-		top, _, err := Resolve(c, names(t), self, own, nil, f)
+		top, _, err := Given{c, names(t), self, own, nil}.Resolve(f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func FuzzAnnotations(f *testing.F) {
 		c, self, own, peer := node004(t, conf004)
 		a := names(t)
 		peer.Annotations[a.backendData(IPv4)], peer.Annotations[a.publicIP(IPv4)], peer.Annotations[a.backendType()] = data, public, kind
-		top, problems, err := Resolve(c, a, self, own, []Node{peer}, IPv4)
+		top, problems, err := Given{c, a, self, own, []Node{peer}}.Resolve(IPv4)
 		if err != nil || len(top.Peers)+len(problems) != 1 {
 			t.Fatalf("%v, %d peers, %v", err, len(top.Peers), problems)
 		}
@@ -299,7 +299,7 @@ func TestNetworkOfTheHost(t *testing.T) {
 	}
 	c, self, own, peer := node004(t, `{"Network": "172.16.0.0/12"}`)
 	own.PodCIDRs = prefixes("172.16.0.0/24")
-	if _, _, err := Resolve(c, names(t), self, own, []Node{peer}, IPv4); err == nil || !strings.Contains(err.Error(), "address 172.22.7.89 of node master lies within the pod network 172.16.0.0/12") {
+	if _, _, err := (Given{c, names(t), self, own, []Node{peer}}).Resolve(IPv4); err == nil || !strings.Contains(err.Error(), "address 172.22.7.89 of node master lies within the pod network 172.16.0.0/12") {
 		t.Errorf("%v", err)
 	}
 }

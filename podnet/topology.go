@@ -84,11 +84,22 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("node %s: %v", p.Node, p.Err) }
 
+// Given is what a Topology is worked out from: Self is what this host is, Own what the
+// cluster says of it, which may be among Nodes.
+type Given struct {
+	Config      Config
+	Annotations Annotations
+	Self        Self
+	Own         Node
+	Nodes       []Node
+}
+
 // Resolve works out the Topology of a family. Nodes without the annotations of
 // this network are not of it and are passed over; those that cannot take part
 // come back as Problems, and the others are not held back by them. It fails
 // only when this node itself cannot take part.
-func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Family) (Topology, []Problem, error) {
+func (g Given) Resolve(f Family) (Topology, []Problem, error) {
+	c, self, own := g.Config, g.Self, g.Own
 	t := Topology{Family: f, Config: c, Self: self}
 	cidr, ok := own.PodCIDR(f)
 	if !ok {
@@ -107,15 +118,15 @@ func Resolve(c Config, a Annotations, self Self, own Node, nodes []Node, f Famil
 		return t, nil, fmt.Errorf("podnet: node %s has the public address %s behind a NAT of %s: host-gw needs nodes on one link; use vxlan", own.Name, half.Public, half.Addr)
 	}
 	t.PodCIDR = cidr
-	nodes = slices.Clone(nodes)
+	nodes := slices.Clone(g.Nodes)
 	slices.SortFunc(nodes, func(x, y Node) int { return cmp.Or(x.Created.Compare(y.Created), cmp.Compare(x.Name, y.Name)) })
 	taken := &taken{cidrs: []owned[netip.Prefix]{{own.Name, cidr}}, addrs: map[netip.Addr]string{self.Half(f).Public: own.Name}, macs: map[MAC]string{self.Half(f).MAC: own.Name}}
 	var problems []Problem
 	for _, n := range nodes {
-		if n.Name == own.Name || n.Annotations[a.managed()] != "true" {
+		if n.Name == own.Name || n.Annotations[g.Annotations.managed()] != "true" {
 			continue
 		}
-		p, err := t.peer(a, n)
+		p, err := t.peer(g.Annotations, n)
 		if err == nil {
 			err = taken.take(p)
 		}

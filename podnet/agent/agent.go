@@ -223,7 +223,7 @@ func (a *Agent) announce(ctx context.Context, own podnet.Node) error {
 
 // write brings one family's kernel to what is wanted.
 func (a *Agent) write(ctx context.Context, f *family, own podnet.Node, full bool, changed chan<- struct{}) error {
-	topology, problems, err := podnet.Resolve(a.options.Config, a.options.Annotations, a.self, own, a.nodes, f.is)
+	topology, problems, err := podnet.Given{Config: a.options.Config, Annotations: a.options.Annotations, Self: a.self, Own: own, Nodes: a.nodes}.Resolve(f.is)
 	a.report(f.is, problems)
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func (w *cluster) peer(i, version int) podnet.Node {
 // set asks a Sync for what the topology of the family needs, for the peers too.
 func (w *cluster) set(t testing.TB, s *dataplane.Sync, f podnet.Family) podnet.Topology {
 	t.Helper()
-	top, problems, err := podnet.Resolve(w.config, w.names, w.self, w.own, w.nodes, f)
+	top, problems, err := podnet.Given{Config: w.config, Annotations: w.names, Self: w.self, Own: w.own, Nodes: w.nodes}.Resolve(f)
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
 	}

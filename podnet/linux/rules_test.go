@@ -19,7 +19,7 @@ import (
 func topology(t *testing.T, f podnet.Family) podnet.Topology {
 	t.Helper()
 	w := newCluster(t, vxlanConf, 2)
-	top, _, err := podnet.Resolve(w.config, w.names, w.self, w.own, w.nodes, f)
+	top, _, err := podnet.Given{Config: w.config, Annotations: w.names, Self: w.self, Own: w.own, Nodes: w.nodes}.Resolve(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,7 @@ const (
 	NothingPending     = "NothingPending"     // no change waits to be written
 	RulesIntact        = "RulesIntact"        // what others did to the rules is put right
 	APIServerHeard     = "APIServerHeard"     // the API server tells of everything that the proxy follows
+	ManifestsRead      = "ManifestsRead"      // no document of the manifests is refused
 	LoopbackAnswers    = "LoopbackAnswers"    // this process listens for NodePorts on loopback, where it should
 )
 

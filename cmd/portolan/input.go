@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"portolan/config"
+	"portolan/healthcheck"
 	"portolan/service"
 	"portolan/source/apiserver"
 	"portolan/source/kube"
@@ -23,23 +25,23 @@ type input struct {
 	follow func(ctx context.Context, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error
 	// tell makes an Event, where there is somebody to keep it.
 	tell func(apiserver.Note)
-	// contacts tell how the API server is heard; none for files.
-	contacts func() []apiserver.Contact
+	// conditions tell whether the API server is heard, or what of the files is refused.
+	conditions func() []healthcheck.Condition
 }
 
 // newInput reads files into the cluster when some are named, else from an API server.
 func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog.Logger) (input, error) {
 	if len(c.Options.Manifests) > 0 {
+		problems := newProblemLog(log)
 		follow := func(ctx context.Context, settings <-chan func(*kube.Settings), publish func(*service.Snapshot)) error {
-			report := newProblemLog(log)
-			return manifests.New(c.Options.Manifests, cluster).Watch(ctx, settings, func(s *service.Snapshot, problems []manifests.Problem) {
-				report(problems)
+			return manifests.New(c.Options.Manifests, cluster).Watch(ctx, settings, func(s *service.Snapshot, found []manifests.Problem) {
+				problems.report(found)
 				if s != nil {
 					publish(s)
 				}
 			})
 		}
-		return input{follow, func(apiserver.Note) {}, func() []apiserver.Contact { return nil }}, nil
+		return input{follow, func(apiserver.Note) {}, problems.conditions}, nil
 	}
 	client, err := connect(c)
 	if err != nil {
@@ -50,7 +52,8 @@ func newInput(c config.Config, cluster *kube.Cluster, nodeName string, log *slog
 		PodCIDRs: kube.DetectMode(c.DetectLocalMode) == kube.DetectNodeCIDR,
 		Log:      log,
 	})
-	return input{source.Watch, source.Tell, source.Contacts}, nil
+	heard := func() []healthcheck.Condition { return contactCondition(source.Contacts(), time.Now()) }
+	return input{source.Watch, source.Tell, heard}, nil
 }
 
 // connect prepares to ask the API server that the configuration names.

@@ -217,7 +217,7 @@ func (f *podnetFlags) choice() (linux.Choice, error) {
 func (f *podnetFlags) cluster(o *agent.Options) (func(context.Context, func([]podnet.Node)) error, error) {
 	if len(f.manifests) > 0 {
 		o.Cluster = &files{log: o.Log}
-		report := newProblemLog(o.Log)
+		report := newProblemLog(o.Log).report
 		return func(ctx context.Context, tell func([]podnet.Node)) error {
 			return podnodes.FromManifests(ctx, f.manifests, func(nodes []podnet.Node, problems []manifests.Problem) {
 				report(problems)

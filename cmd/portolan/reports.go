@@ -45,7 +45,7 @@ func (r *reports) begin(ctx context.Context, c config.Config, kernel backends, l
 func (r *reports) watch(a *agent.Agent, kernel backends, source input) {
 	r.journal = a.Journal()
 	r.health.TellPending(func(f service.Family) healthcheck.Pending { return healthcheck.Pending(a.Pending(f)) })
-	r.health.TellMore(func() []healthcheck.Condition { return contactCondition(source.contacts(), time.Now()) })
+	r.health.TellMore(source.conditions)
 	r.health.TellMore(r.drift.conditions)
 	r.counts.Watch(a)
 	r.counts.WatchDropped(kernel.dropped, a.Written)

@@ -267,12 +267,17 @@ func sender(flag, text string) (*uint32, error) {
 }
 
 func addrPort(flag, s string) (netip.Addr, uint16, error) {
-	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return a.Unmap(), 0, nil
-	}
 	ap, err := netip.ParseAddrPort(s)
+	if a, bare := netip.ParseAddr(strings.Trim(s, "[]")); bare == nil {
+		ap, err = netip.AddrPortFrom(a, 0), nil
+	} else if err == nil && ap.Port() == 0 {
+		return netip.Addr{}, 0, fmt.Errorf("trace: %s %s: port 0 is none; leave it out for a packet without ports", flag, s)
+	}
 	if err != nil {
 		return netip.Addr{}, 0, fmt.Errorf("trace: %s %s is neither IP nor IP:PORT (IPv6 with a port is [IP]:PORT)", flag, s)
+	}
+	if zone := ap.Addr().Zone(); zone != "" {
+		return netip.Addr{}, 0, fmt.Errorf("trace: %s %s: leave out %%%s; --in names the interface that a packet arrives by", flag, s, zone)
 	}
 	return ap.Addr().Unmap(), ap.Port(), nil
 }

@@ -36,7 +36,8 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	if err := u.sort(p); err != nil {
 		return err
 	}
-	stale := b.staleClients(p)
+	stale := b.staleClients(p, u.fresh)
+	b.scoped = nil
 	doubtful := b.doubtful
 	b.doubtful = true // until they are forgotten
 	if err := u.write(); err != nil {

@@ -57,6 +57,7 @@ type Backend struct {
 	fresh            bool // nothing was written since the last observation
 	// doubtful: clients may be remembered whose endpoint is gone; see strays.
 	doubtful bool
+	scoped   map[string]*entry     // frontends with affinity that the look then saw
 	notices  chan dataplane.Notice // of Changes, nil before
 	deaf     *deafness             // nil unless Changes waits for the first write
 }

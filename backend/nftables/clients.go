@@ -63,9 +63,12 @@ func (s staleClients) add(more staleClients) {
 // remember an endpoint which a frontend loses, and where a frontend comes into a scope
 // that there was, those at endpoints that it does not have. For a Service that was made
 // anew within moments may have nothing of the one before but the names.
-func (b *Backend) staleClients(p dataplane.Plan) staleClients {
+func (b *Backend) staleClients(p dataplane.Plan, fresh bool) staleClients {
 	stale := staleClients{}
 	come := map[string]string{} // slots of frontends that come, by scope
+	if fresh {
+		come = b.stayInScopes(p)
+	}
 	for _, c := range p.Changes {
 		switch c.Container { // scopes come after frontends
 		case scopes:
@@ -81,11 +84,11 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 					come[scope] = slots[0]
 				}
 			}
+			left := scopesLeft(c)
 			for _, r := range c.Replaced {
 				before, _ := scopeAndSlots(r.Old)
-				if scope, slots := scopeAndSlots(r.New); scope != before && scope != "" {
+				if scope, slots := scopeAndSlots(r.New); scope != "" && (scope != before || left[scope]) {
 					come[scope] = slots[0]
-					continue
 				}
 				b.staleOf(stale, r)
 			}
@@ -97,6 +100,50 @@ func (b *Backend) staleClients(p dataplane.Plan) staleClients {
 		stale.add(staleClients{b.ids.byName[scope]: f})
 	}
 	return stale
+}
+
+// stayInScopes are the slots, by scope, of frontends that were seen and stay where another
+// of their scope goes. A process that was killed may have left that one, and have written
+// these: then nothing else tells which clients it made stale.
+func (b *Backend) stayInScopes(p dataplane.Plan) map[string]string {
+	out := map[string]string{}
+	if len(b.scoped) == 0 {
+		return out
+	}
+	for _, c := range p.Changes {
+		if c.Container != frontends {
+			continue
+		}
+		left, changed := scopesLeft(c), map[string]bool{}
+		for _, o := range c.Deleted {
+			changed[o.Key.Name] = true
+		}
+		for _, r := range c.Replaced {
+			changed[r.Old.Key.Name] = true
+		}
+		for name, e := range b.scoped {
+			if left[e.scope] && !changed[name] {
+				out[e.scope] = e.slots[0].data
+			}
+		}
+	}
+	return out
+}
+
+// scopesLeft are those of frontends that go, or come into another.
+func scopesLeft(c dataplane.Change) map[string]bool {
+	left := map[string]bool{}
+	for _, o := range c.Deleted {
+		scope, _ := scopeAndSlots(o)
+		left[scope] = true
+	}
+	for _, r := range c.Replaced {
+		before, _ := scopeAndSlots(r.Old)
+		if now, _ := scopeAndSlots(r.New); now != before {
+			left[before] = true
+		}
+	}
+	return left
 }
 
 // scopeAndSlots are those of a frontend: several texts of slots where a process was
@@ -118,8 +165,8 @@ func scopeAndSlots(o dataplane.Object) (scope string, slots []string) {
 // again are not to be forgotten later.
 func (b *Backend) staleOf(stale staleClients, r dataplane.Replacement) {
 	scope, before := scopeAndSlots(r.Old)
-	_, after := scopeAndSlots(r.New)
-	if scope == "" || len(after) == 0 {
+	now, after := scopeAndSlots(r.New)
+	if scope == "" || scope != now {
 		return
 	}
 	id := b.ids.byName[scope]

@@ -60,7 +60,7 @@ func (o *observation) give(container string, rank int, name, body string) bool {
 // or no packet meets it, is not read, and nothing is said to be there.
 func (o *observation) run() error {
 	b := o.b
-	b.ids = newNumbers()
+	b.ids, b.scoped = newNumbers(), nil
 	b.observes()
 	there, err := b.options.Conn.HasTable(b.table)
 	if err != nil {

@@ -16,7 +16,13 @@ func (o *observation) strays(ours []string, entries map[string]*entry) error {
 	if !o.b.doubtful {
 		return nil
 	}
-	known := o.b.endpointsIn(entries)
+	o.b.scoped = map[string]*entry{}
+	for name, e := range entries {
+		if e.scope != "" && len(e.slots) > 0 {
+			o.b.scoped[name] = e
+		}
+	}
+	known := o.b.endpointsIn(o.b.scoped)
 	for _, set := range ours {
 		s, _ := shapeOf(set)
 		if !s.isClients() {

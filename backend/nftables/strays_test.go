@@ -108,3 +108,36 @@ func TestClientForAllOthers(t *testing.T) {
 	settle(t, c.b)
 	nothingToDo(t, c.b, nodeOf(c.f), sticky(c.f, 1, 2))
 }
+
+// TestClientsOfAWriteThatWasKilled: wherever a process was killed while it wrote that a
+// Service has another protocol and an endpoint less, the next one forgets whom it has to.
+func TestClientsOfAWriteThatWasKilled(t *testing.T) {
+	const name = "default/web-1:http"
+	most := batchLimit
+	batchLimit = 1
+	defer func() { batchLimit = most }()
+	for _, f := range families {
+		for transactions := range 12 {
+			t.Run(f.Family.String(), func(t *testing.T) {
+				c := newClientsStand(t, f)
+				h := &history{dies: -1}
+				c.sync = dataplane.NewSync(mortal{c.b, h})
+				c.write(sticky(f, 1, 3))
+				for i, e := range f.Endpoints(3, 8080) {
+					remember(t, c.b, name, at(f.External, i+1), e.Addr)
+				}
+				c.all = remembered(t, c.b)
+				now := sticky(f, 1, 2)
+				now.Ports[0].Protocol = service.UDP
+				program(t, c.b, c.sync, nodeOf(f), now)
+				h.dies = transactions
+				_, _ = c.sync.Apply(t.Context()) // ends there, or comes to its end
+				c.b.stop()
+				c.restart()
+				c.write(now)
+				settle(t, c.b)
+				c.check("after a look", clientText(name, f.Endpoints(3, 8080)[2].Addr))
+			})
+		}
+	}
+}

@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string) int {
 	root := newRootCommand()
 	if filepath.Base(args[0]) == "kube-proxy" {
 		root = newProxyCommand()
+		root.Use = strings.Replace(root.Use, "proxy", "kube-proxy", 1)
 	}
 	root.SetArgs(args[1:])
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -71,6 +72,8 @@ and what the kernel does with a packet.
 Exit codes: 0 done, 1 the answer is bad news (each command says what that is),
 2 usage, or it cannot tell.`,
 	}
+	root.Version = version
+	root.SetVersionTemplate("portolan {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newProxyCommand(), newPlanCommand(), newTraceCommand(), newVerifyCommand(), newDumpCommand(), newPodnetCommand(), newLabCommand(), newCleanupCommand(), newTopCommand(), newRebalanceCommand(), newVersionCommand())
 	return root

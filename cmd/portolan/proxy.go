@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -121,7 +122,7 @@ func writeConfig(c config.Config, path string, log *slog.Logger) error {
 		return err
 	}
 	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return err
+		return fmt.Errorf("flag --write-config-to: %w", err)
 	}
 	log.Info("configuration written", "file", path)
 	return nil

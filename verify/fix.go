@@ -1,6 +1,10 @@
 package verify
 
-import "strings"
+import (
+	"strings"
+
+	"portolan/service"
+)
 
 // fixOf says what to do about a difference in traffic.
 func fixOf(w *world, d difference, f *Finding) string {
@@ -46,6 +50,16 @@ func (w *world) proxyName() string {
 		return w.proxy.Name
 	}
 	return "the Service proxy"
+}
+
+// restartIsNoFix says what a restart of kube-proxy cannot mend, "" where it may. Its
+// iptables mode has no rule that refuses external addresses to the node itself.
+func restartIsNoFix(w *world, c *call, d difference) string {
+	external := c.target.fe.Kind == service.LoadBalancerIP || c.target.fe.Kind == service.ExternalIP
+	if d.code != RefusalMissing || c.client.name != clientNode || !external || w.proxy.Name != kubeProxy {
+		return ""
+	}
+	return "none where only the node itself is let on: kube-proxy's iptables mode never refuses it that, and Portolan does (docs/differences.md); where others suffer too, have kube-proxy write its rules anew: restart it"
 }
 
 // knownAs is a problem of the same pattern that many have had, "" without one.

@@ -64,9 +64,7 @@ func (t *trouble) add(w *world, pf service.PortFrontends, c *call, d difference)
 		f.Owner = w.ownerOfStep(d.step)
 	}
 	shared := w.cause(&f, c, d)
-	if f.Fix == "" {
-		f.Fix = fixOf(w, d, &f)
-	}
+	f.Fix = cmp.Or(f.Fix, restartIsNoFix(w, c, d), fixOf(w, d, &f))
 	if f.Link == "" {
 		f.Link = knownAs(&f, d)
 	}

@@ -149,6 +149,9 @@ func scopesLeft(c dataplane.Change) map[string]bool {
 // scopeAndSlots are those of a frontend: several texts of slots where a process was
 // killed before it removed one.
 func scopeAndSlots(o dataplane.Object) (scope string, slots []string) {
+	if !strings.Contains(o.Body, "scope ") {
+		return "", nil // as most, of which there may be very many
+	}
 	for a := range atoms(frontends, o.Key.Name, o.Body) {
 		s, ok := shapeOf(a.set)
 		switch {

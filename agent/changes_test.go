@@ -2,7 +2,9 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -66,4 +68,22 @@ func TestPending(t *testing.T) {
 			t.Errorf("written: %+v, %+v", got, a.Changed())
 		}
 	})
+}
+
+// A restart that finds the rules in force says so once; the first run says what it wrote.
+func TestARestartWithNothingToWriteIsSaid(t *testing.T) {
+	b := newFakeBackend()
+	snapshot := (&service.Snapshot{}).With(service.Node{}, []*service.Service{svc("a", "10.0.0.1")}, nil)
+	for _, want := range []string{`msg=synced`, `msg="nothing to write: the rules that are there are what is wanted"`} {
+		var log strings.Builder
+		o := options()
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		run(t, b, o, func(a *Agent) {
+			a.Publish(snapshot)
+			pass(3 * o.FullPeriod)
+		})
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, want) {
+			t.Errorf("log %q, want one line with %s", text, want)
+		}
+	}
 }

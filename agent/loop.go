@@ -30,6 +30,7 @@ type loop struct {
 	unrendered map[service.Name]error // Services that could not be rendered, as they are now
 	troubles   map[trouble]string     // that were told, with their texts
 	journal    *Journal
+	said       bool // that the rules are in force, at Info
 }
 
 func newLoop(f Family, options Options, newest *atomic.Pointer[service.Snapshot], journal *Journal) *loop {
@@ -178,11 +179,14 @@ func (l *loop) tell(r Result) {
 	switch {
 	case r.Err != nil:
 		l.log.Error("sync failed, will be tried again", append(attrs, "failures", l.next.failures, "error", r.Err)...)
-	case r.Report.Writes == 0:
+	case r.Report.Writes == 0 && l.said:
 		l.log.Debug("nothing to write", attrs...)
+	case r.Report.Writes == 0: // after a restart: somebody waits for this
+		l.log.Info("nothing to write: the rules that are there are what is wanted", attrs...)
 	default:
 		l.log.Info("synced", attrs...)
 	}
+	l.said = l.said || r.Err == nil
 	if l.options.Synced != nil {
 		l.options.Synced(r)
 	}

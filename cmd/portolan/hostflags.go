@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -36,7 +37,8 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 		if f.host != "" {
 			return nil, errors.New("flag --host describes the host of --rules; without --rules the live kernel is read")
 		}
-		return live.Read(ctx, live.Options{})
+		host, err := live.Read(ctx, live.Options{})
+		return host, rightsNeeded(os.Geteuid(), err)
 	}
 	from := cmp.Or(f.rulesFlag, "--rules")
 	texts, err := detect.Read(f.rules...)
@@ -60,4 +62,13 @@ func (f *hostFlags) read(ctx context.Context) (*netfilter.Host, error) {
 		return nil, fmt.Errorf("flags %s and --host: %w", from, err)
 	}
 	return host, nil
+}
+
+// rightsNeeded says what is most likely missing where the rules of this host could not be
+// read; a program that has the capabilities without being root reads them.
+func rightsNeeded(user int, err error) error {
+	if err == nil || user == 0 {
+		return err
+	}
+	return fmt.Errorf("to read the rules of this host needs root, and this is user %d: %w", user, err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -113,6 +114,9 @@ func (w wanted) print(cmd *cobra.Command, output string) error {
 // printAgainst prints the difference to rules that are there.
 func (w wanted) printAgainst(cmd *cobra.Command, against, output string) error {
 	list, err := w.compare(cmd.Context(), against)
+	if against == "kernel" {
+		err = rightsNeeded(os.Geteuid(), err)
+	}
 	if err != nil {
 		return err
 	}

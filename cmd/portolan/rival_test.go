@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -56,5 +57,16 @@ func TestTakenAddressNamesWhatToDo(t *testing.T) {
 	<-c.ctx.Done() // the server that cannot listen ends all
 	if err := c.end(); err == nil || !strings.Contains(err.Error(), "only one Service proxy may run on a node") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRightsNeeded: whoever may read the rules without being root is not told to be.
+func TestRightsNeeded(t *testing.T) {
+	denied := errors.New("denied")
+	if err := rightsNeeded(1000, denied); !errors.Is(err, denied) || !strings.Contains(err.Error(), "needs root, and this is user 1000: denied") {
+		t.Errorf("%v", err)
+	}
+	if rightsNeeded(1000, nil) != nil || rightsNeeded(0, denied) != denied {
+		t.Error("said where it is not so")
 	}
 }

@@ -29,6 +29,8 @@ func newVersionCommand() *cobra.Command {
 			if os.Geteuid() == 0 { // nobody else can see the rules
 				mode, reason := chooseMode(cmd.Context())
 				fmt.Fprintf(out, "proxy mode unless one is asked for: %s: %s\n", mode, reason)
+			} else {
+				fmt.Fprintln(out, "proxy mode unless one is asked for: only root can tell")
 			}
 			return nil
 		},

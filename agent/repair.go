@@ -58,12 +58,18 @@ const (
 	DriftForeign = "drift-foreign" // something is there that nobody asks for
 )
 
+// rival says of programs that are known what they may be there for.
+var rival = map[string]string{
+	"portolan":   ", another one: a cleanup, or a proxy, of which only one may run on a node",
+	"kube-proxy": ": only one Service proxy may run on a node",
+}
+
 // damageText says what others did, and who did something last.
 func damageText(r Result) string {
 	d := r.Report.Damage
 	who := "somebody else"
 	if r.By != "" {
-		who += " (the last was " + strconv.Quote(r.By) + ")"
+		who += " (the last was " + strconv.Quote(r.By) + rival[r.By] + ")"
 	}
 	text := fmt.Sprintf("%s changed %d chains or sets of %v: %d rules or elements were missing (%s), %d did not belong there (%s); they are put back",
 		who, d.Containers, r.Family, d.Missing, DriftMissing, d.Foreign, DriftForeign)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -228,4 +229,18 @@ func TestAFailureIsNoDamage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRivalsAreNamed: of two proxies on one node each undoes what the other wrote.
+func TestRivalsAreNamed(t *testing.T) {
+	for by, want := range map[string]string{
+		"portolan":   `(the last was "portolan", another one: a cleanup, or a proxy, of which only one may run on a node) changed`,
+		"kube-proxy": `(the last was "kube-proxy": only one Service proxy may run on a node) changed`,
+		"nft":        `(the last was "nft") changed`,
+		"":           `somebody else changed`,
+	} {
+		if text := damageText(Result{By: by}); !strings.Contains(text, want) {
+			t.Errorf("%q: %s", by, text)
+		}
+	}
 }

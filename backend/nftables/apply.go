@@ -262,6 +262,9 @@ func (u *update) taken() error {
 
 func isNew(c dataplane.Change) bool { return !c.Exists }
 
+// isHook tells the first line of a base chain.
+func isHook(o dataplane.Object) bool { return strings.HasPrefix(o.Body, "type ") }
+
 // writeChains makes all new chains first, since rules lead from one to another.
 func (u *update) writeChains() error {
 	rules := make([][]dataplane.Object, len(u.chains))
@@ -270,7 +273,7 @@ func (u *update) writeChains() error {
 		tag := u.tag(dataplane.Key{Container: c.Container})
 		chain := nft.Chain{Name: name}
 		rules[i] = c.Lines
-		if len(c.Lines) > 0 && strings.HasPrefix(c.Lines[0].Body, "type ") {
+		if len(c.Lines) > 0 && isHook(c.Lines[0]) {
 			var err error
 			if chain, err = parseHook(name, c.Lines[0].Body); err != nil {
 				return &dataplane.Refusal{Key: c.Lines[0].Key, Err: err}
@@ -279,8 +282,11 @@ func (u *update) writeChains() error {
 		}
 		switch {
 		case c.Exists && chain.Type != "": // a hook cannot be changed, and nothing leads to it
-			u.batch.DeleteChain(name, tag)
+			u.batch.DeleteChain(name, ^tag)
 			u.batch.AddChain(chain, tag)
+		case c.Exists && slices.ContainsFunc(c.Deleted, isHook): // others made it, and we may lead to it
+			u.b.replace = true
+			return fmt.Errorf("nftables: apply: chain %s is there with a hook; the table will be replaced", name)
 		case c.Exists:
 			u.batch.FlushChain(name, tag)
 		default:
@@ -342,7 +348,7 @@ func (u *update) elements(s step) (old, now []nft.Element, err error) {
 }
 
 // exchange removes elements before it adds others, since those may have the same keys.
-// The tag of a removal is the complement of that of its object.
+// The tag of a removal is the complement of that of its object; see misfits.
 func (u *update) exchange(s step, gone, come []nft.Element) {
 	tag := u.tagOf(s.key)
 	for _, e := range gone {

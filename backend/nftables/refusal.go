@@ -49,8 +49,9 @@ func (u *update) refusal(e *nft.BatchError, err error) error {
 	return err
 }
 
-// misfits notes that the kernel would not remove an element. Where it was just seen, and
-// not for the first time, it is no element that a text can stand for: others made it.
+// misfits notes that the kernel would not remove an element or a chain. Where it was just
+// seen, and not for the first time, others made of it what cannot go by itself: an element
+// that no text stands for, or a chain that their rules lead to.
 func (u *update) misfits() bool {
 	if u.fresh {
 		u.b.misfits++

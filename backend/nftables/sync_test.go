@@ -202,6 +202,7 @@ func TestOthersMeddle(t *testing.T) {
 			"insert rule " + ip + " portolan lb-5 ct state new drop",
 			"add chain " + ip + " portolan theirs",
 			"add chain " + ip + " portolan theirs { type filter hook input priority 0; policy drop; }",
+			"delete chain " + ip + " portolan layout-3; add chain " + ip + " portolan layout-3 { type filter hook input priority 0; policy drop; }",
 			"add set " + ip + " portolan theirs { type inet_service; elements = { 1 } }",
 		} {
 			t.Run(command, func(t *testing.T) {

@@ -24,9 +24,9 @@ const look = 10 * time.Second
 // Watch waits until the file that the configuration came from has other content,
 // which is ErrChanged, or until ctx ends, which is no error. A file that is gone
 // is not new content: an editor or a ConfigMap update may be about to put it
-// back. Without a file it waits for ctx.
+// back. Without a file it waits for ctx, and with a pipe, which says nothing twice.
 func (c Config) Watch(ctx context.Context) error {
-	if c.path == "" {
+	if info, err := os.Stat(c.path); c.path == "" || err == nil && !info.Mode().IsRegular() {
 		<-ctx.Done()
 		return nil
 	}

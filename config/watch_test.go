@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -80,5 +81,28 @@ func TestWatch(t *testing.T) {
 	stop()
 	if err := (Config{}).Watch(ctx); err != nil {
 		t.Errorf("without a file: %v", err)
+	}
+}
+
+// TestWatchOfAPipe: what was read from a pipe is not taken back because a second read
+// finds nothing there.
+func TestWatchOfAPipe(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := in.WriteString(head + "mode: iptables\n"); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	c, _, err := load(t, FileFirst, "--config", fmt.Sprintf("/dev/fd/%d", out.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if err := c.Watch(ctx); err != nil {
+		t.Error(err)
 	}
 }

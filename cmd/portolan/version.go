@@ -21,18 +21,15 @@ func newVersionCommand() *cobra.Command {
 		Example: "  portolan version",
 		Args:    takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			fmt.Fprintln(out, versionLine())
-			for _, line := range describeTools(cmd.Context()) {
-				fmt.Fprintln(out, line)
+			lines := append([]string{versionLine()}, describeTools(cmd.Context())...)
+			mode := "only root can tell" // nobody else can see the rules
+			if os.Geteuid() == 0 {
+				chosen, reason := chooseMode(cmd.Context())
+				mode = fmt.Sprintf("%s: %s", chosen, reason)
 			}
-			if os.Geteuid() == 0 { // nobody else can see the rules
-				mode, reason := chooseMode(cmd.Context())
-				fmt.Fprintf(out, "proxy mode unless one is asked for: %s: %s\n", mode, reason)
-			} else {
-				fmt.Fprintln(out, "proxy mode unless one is asked for: only root can tell")
-			}
-			return nil
+			lines = append(lines, "proxy mode unless one is asked for: "+mode)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Join(lines, "\n"))
+			return err
 		},
 	}
 }

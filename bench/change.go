@@ -50,11 +50,14 @@ func (m *measurement) change(ctx context.Context, as figures.Row, times int, pau
 		if i%2 == 1 {
 			port, want = openPort, lab.Answered
 		}
-		took, err := m.changeOnce(ctx, port, want)
+		answered, seen, err := m.changeOnce(ctx, port, want)
 		if err != nil {
 			return err
 		}
-		m.got.Add(as, milliseconds(took))
+		m.got.Add(as, milliseconds(seen))
+		if as == figures.Spaced {
+			m.got.Add(figures.SpacedAnswer, milliseconds(answered))
+		}
 		if err := m.rest(ctx, pause); err != nil {
 			return err
 		}
@@ -62,19 +65,22 @@ func (m *measurement) change(ctx context.Context, as figures.Row, times int, pau
 	return nil
 }
 
-func (m *measurement) changeOnce(ctx context.Context, port int32, want lab.Verdict) (time.Duration, error) {
+// changeOnce tells how long it took until the API server answered, and until a connection
+// showed the change.
+func (m *measurement) changeOnce(ctx context.Context, port int32, want lab.Verdict) (answered, seen time.Duration, err error) {
 	to := frontend(m.items[m.target])
 	began := time.Now()
 	if err := m.putMoving(ctx, port); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	err := m.until(ctx, 500*time.Microsecond, func() bool {
+	answered = time.Since(began)
+	err = m.until(ctx, 500*time.Microsecond, func() bool {
 		return m.lab.Client.Dial("tcp", to, 100*time.Millisecond).Verdict == want
 	})
 	if err != nil {
-		return 0, fmt.Errorf("bench: %v: a change is not seen: %w", m.product, err)
+		return 0, 0, fmt.Errorf("bench: %v: a change is not seen: %w", m.product, err)
 	}
-	return time.Since(began), nil
+	return answered, time.Since(began), nil
 }
 
 // changeAmongOthers makes changes one after the other while EndpointSlices of other

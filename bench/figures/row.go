@@ -14,6 +14,7 @@ const (
 	FirstSync     Row = "first-sync"      // caches filled to last commit, by the product's word
 	LastVIP       Row = "last-vip"        // exec until the last of the sampled ClusterIPs answers
 	Spaced        Row = "spaced"          // EndpointSlice change to traffic, pause between
+	SpacedAnswer  Row = "spaced-answer"   // EndpointSlice change to the API server's answer: what any product waits for
 	BackToBack    Row = "back-to-back"    // the same, the next as soon as the one before is seen
 	BackToBack10  Row = "back-to-back-10" // the same with minSyncPeriod 10 ms
 	Busy          Row = "busy"            // the same while 20 other changes a second arrive
@@ -83,6 +84,7 @@ var Headings = append([]Heading{
 	{FirstSync, "first full sync", "s", false},
 	{LastVIP, "exec to the last ClusterIP", "s", false},
 	{Spaced, "change to traffic, spaced", "ms", false},
+	{SpacedAnswer, "the API server's part of it", "ms", false},
 	{BackToBack, "change to traffic, back to back", "ms", false},
 	{BackToBack10, "the same, minSyncPeriod 10 ms", "ms", false},
 	{Busy, "change to traffic beside 20 changes a second", "ms", false},

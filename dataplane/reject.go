@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // holdBack finds the owners whose objects the kernel refuses and writes what
@@ -41,6 +42,9 @@ func (s *Sync) blame(refusal *Refusal) (owner string, ok bool) {
 		}
 		if found && by.Name != "" && !s.isHeld(by.Name) {
 			s.held[by.Name] = &Rejection{Owner: by.Name, Key: k, Err: refusal.Err}
+			if had, there := s.want.ownerOf(c, c.believed, k); there && had.Name != by.Name {
+				s.want.lacks(by.Name, c, k)
+			}
 			return by.Name, true
 		}
 	}
@@ -49,6 +53,18 @@ func (s *Sync) blame(refusal *Refusal) (owner string, ok bool) {
 	}
 	s.kept[k.Container] = &Rejection{Key: k, Err: refusal.Err}
 	return "", true
+}
+
+// lacks notes that the kernel has nothing of an owner under a key that the owner lost to
+// another so far: for who is held keeps what it has, and this is not among it.
+func (w *Want) lacks(owner string, c *container, k Key) {
+	p := w.partOf(owner, c)
+	if _, known := c.instead(owner); known || p.find(k) == nil {
+		return
+	}
+	has := slices.DeleteFunc(slices.Clone(p.objects()), func(o Object) bool { return o.Key == k })
+	c.before.put(newHolding(p.of.owner, has).first())
+	w.settle(c)
 }
 
 // acquit tries those again that were blamed, one by one: a message can name the wrong

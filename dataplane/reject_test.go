@@ -134,6 +134,35 @@ func TestRejectedChangeKeepsTheLastGoodVersion(t *testing.T) {
 	}
 }
 
+// Who lost a key so far, and is refused when it would get it, keeps the rest of what it
+// has; the winner goes all the same.
+func TestRefusedHeirLeavesNothingInForce(t *testing.T) {
+	fake := &Fake{Refuse: func(p Plan) error { return refuseBad(p, "right") }}
+	s := NewSync(fake)
+	heir := func(body string) {
+		s.Set(owner("ns/heir", 1), []Object{obj("nat/SHARED", 0, "key", body), obj("nat/SHARED", 0, "other", "mine")})
+	}
+	holds := func(rejected int, lines ...string) {
+		t.Helper()
+		r := mustSync(t, s)
+		if got := fake.Content()["nat/SHARED"]; !reflect.DeepEqual(got, lines) || len(r.Rejected) != rejected {
+			t.Fatalf("kernel holds %v, rejected %v", got, r.Rejected)
+		}
+	}
+	s.Set(owner("ns/winner", 2), []Object{obj("nat/SHARED", 0, "key", "good")})
+	heir("bad")
+	holds(0, "good", "mine")
+	s.Remove("ns/winner")
+	holds(1, "mine")
+	holds(1, "mine")
+	if r, err := s.Reconcile(t.Context()); err != nil || len(r.Rejected) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	holds(1, "mine")
+	heir("better")
+	holds(0, "better", "mine")
+}
+
 func TestContainerThatCannotGoIsKept(t *testing.T) {
 	fake := &Fake{}
 	fake.Refuse = func(p Plan) error {

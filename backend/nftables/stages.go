@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"slices"
+	"strings"
 
 	"portolan/dataplane"
 )
@@ -257,7 +258,7 @@ func (u *update) waits(s step) bool {
 // isList tells whether the object is something that others look into.
 func (u *update) isList() bool {
 	set := u.object[0].set
-	return set == hairpin || leadsByNumber(set)
+	return set == hairpin || leadsByNumber(set) || strings.HasSuffix(set, portsSuffix)
 }
 
 // unrefuse removes the refusal of a frontend that was served, and is no more, if it

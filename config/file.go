@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"portolan/internal/readfile"
 )
 
 const (
@@ -30,27 +30,14 @@ type file struct {
 // mostOfFile bounds what is read into memory; an API server holds 3 MiB of a ConfigMap at most.
 const mostOfFile = 16 << 20
 
-// readAtMost reads a file, which may be a pipe, or a device without an end.
-func readAtMost(path string, most int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("%s: more than the %d bytes that are read", path, most)
-	}
-	return data, err
-}
-
 // read returns what a file holds. Documents of other kinds, such as kubeadm's,
 // are passed over. With strict, what would be a warning is an error.
 func read(path string, strict bool) (file, error) {
-	data, err := readAtMost(path, mostOfFile)
+	text, err := readfile.AtMost(path, mostOfFile)
 	if err != nil {
 		return file{}, fmt.Errorf("config: %w", err)
 	}
+	data := []byte(text)
 	f, err := parse(data)
 	if err != nil {
 		return file{}, fmt.Errorf("config: %s: %w", path, err)

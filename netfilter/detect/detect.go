@@ -3,12 +3,12 @@ package detect
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"portolan/internal/readfile"
 	"portolan/netfilter"
 	"portolan/netfilter/conntracklist"
 	"portolan/netfilter/conntrackstat"
@@ -35,21 +35,6 @@ type Options struct {
 // mostOfFile bounds what is read into memory: a million connections are 250 MB.
 const mostOfFile = 1 << 30
 
-// readAtMost reads a file, which may be a pipe, or a device without an end.
-func readAtMost(name string, most int64) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	var b strings.Builder
-	n, err := io.Copy(&b, io.LimitReader(f, most+1))
-	if err == nil && n > most {
-		err = fmt.Errorf("%s: more than the %d bytes that are read", name, most)
-	}
-	return b.String(), err
-}
-
 // Read reads files; a folder stands for the files in it.
 func Read(paths ...string) ([]Text, error) {
 	var out []Text
@@ -73,7 +58,7 @@ func Read(paths ...string) ([]Text, error) {
 				}
 				continue
 			}
-			text, err := readAtMost(f, mostOfFile)
+			text, err := readfile.AtMost(f, mostOfFile)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("detect: %w", err))
 				continue

@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -67,11 +68,19 @@ func (w *world) findWinners() map[claim]service.PortName {
 	return out
 }
 
-// isLost tells whether another Service answers where a port of this one asks to, which
+// won yields the frontends of a port but for those where another Service answers, which
 // checkClaims tells.
-func (w *world) isLost(f service.Family, pf service.PortFrontends, fe service.Frontend) bool {
-	winner, contested := w.winners[claimOf(f, fe)]
-	return contested && winner != pf.Name
+func (w *world) won(f service.Family, pf service.PortFrontends) iter.Seq[service.Frontend] {
+	return func(yield func(service.Frontend) bool) {
+		for _, fe := range pf.Frontends {
+			if winner, contested := w.winners[claimOf(f, fe)]; contested && winner != pf.Name {
+				continue
+			}
+			if !yield(fe) {
+				return
+			}
+		}
+	}
 }
 
 // checkClaims finds addresses that two Services ask for.

@@ -104,10 +104,7 @@ func (p *pair) service(s *service.Service, found *changes) {
 	first := p.sides[0]
 	for f, pf := range first.decided(s) {
 		found.ports++
-		for _, fe := range pf.Frontends {
-			if first.isLost(f, pf, fe) {
-				continue
-			}
+		for fe := range first.won(f, pf) {
 			for _, to := range first.targets(f, fe) {
 				for _, c := range first.callers(f, pf, to) {
 					p.call(pf, to, c, found)

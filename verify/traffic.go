@@ -54,10 +54,7 @@ func (w *world) checkService(s *service.Service, t *trouble) {
 	}
 	for f, pf := range w.decided(s) {
 		t.ports++
-		for _, fe := range pf.Frontends {
-			if w.isLost(f, pf, fe) {
-				continue
-			}
+		for fe := range w.won(f, pf) {
 			for _, to := range w.targets(f, fe) {
 				w.checkTarget(f, pf, to, t)
 			}

@@ -12,14 +12,14 @@ import (
 )
 
 // batchLimit is about how many changes go into one transaction. What a plan
-// changes of a single Service is always in one. Tests lower both limits.
-var batchLimit = 20_000
+// changes of a single Service is always in one.
+const batchLimit = 20_000
 
 // firstLimit is that of a first write, to a kernel without our table, where no Service
 // has anything yet that could be changed by halves. The kernel goes through the elements of
 // a transaction several times; 2,000 stay in the cache of a processor. A load of 10,000
 // Services of 10 endpoints takes 0.25 s with it, 0.27 with 5,000 and 0.33 with 20,000.
-var firstLimit = 2_000
+const firstLimit = 2_000
 
 // Apply writes the plan: what comes and what changes at once, in one transaction
 // unless there is very much of it or one part has to wait for another (see
@@ -31,7 +31,7 @@ func (b *Backend) Apply(ctx context.Context, p dataplane.Plan) error {
 	defer b.hearAgain()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: batchLimit, fresh: b.fresh}
+	u := update{b: b, ctx: ctx, batch: nft.NewBatch(b.table), spare: nft.NewBatch(b.table), limit: b.batchLimit, fresh: b.fresh}
 	b.fresh = false
 	if err := u.sort(p); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (u *update) sort(p dataplane.Plan) error {
 			u.chains = append(u.chains, c)
 		case c.Container == setsContainer:
 			if !c.Exists {
-				u.limit = firstLimit
+				u.limit = u.b.firstLimit
 			}
 			if err := u.sortSets(c); err != nil {
 				return err
@@ -195,9 +195,9 @@ func (u *update) makeRoom() {
 		}
 	}
 	u.keys = slices.Grow(u.keys, n)
-	if n >= batchLimit {
-		u.batch.Grow(batchLimit)
-		u.spare.Grow(batchLimit)
+	if n >= u.b.batchLimit {
+		u.batch.Grow(u.b.batchLimit)
+		u.spare.Grow(u.b.batchLimit)
 	}
 }
 

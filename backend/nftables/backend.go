@@ -43,6 +43,8 @@ type Backend struct {
 
 	// removeAfter is for how long what waits to be removed is gathered.
 	removeAfter time.Duration
+	// batchLimit and firstLimit are about how many changes go into one transaction.
+	batchLimit, firstLimit int
 
 	mu   sync.Mutex // guards Conn and what follows
 	ids  numbers
@@ -79,6 +81,8 @@ func New(o Options) *Backend {
 		late:    newRemovals(),
 
 		removeAfter: removeAfter,
+		batchLimit:  batchLimit,
+		firstLimit:  firstLimit,
 		doubtful:    true,
 	}
 	b.reader.b = b

@@ -63,9 +63,6 @@ func (m mortal) Apply(ctx context.Context, p dataplane.Plan) error {
 // nobody is remembered at an endpoint that is gone, where the scope has frontends: others
 // may have all its addresses.
 func TestAnyHistory(t *testing.T) {
-	most, first := batchLimit, firstLimit
-	batchLimit, firstLimit = 3, 2
-	defer func() { batchLimit, firstLimit = most, first }()
 	netnstest.Enter(t)
 	rapid.Check(t, func(r *rapid.T) {
 		f := rapid.SampledFrom(families).Draw(r, "family")
@@ -95,6 +92,7 @@ func (h *history) start() {
 	h.ended()
 	h.b = New(Options{Family: h.f.Family, MasqueradeBit: 14, Conn: conn})
 	h.b.removeAfter = time.Hour // see settle
+	h.b.batchLimit, h.b.firstLimit = 3, 2
 	h.sync = dataplane.NewSync(mortal{h.b, h})
 	h.program(slices.Collect(maps.Values(h.now))...)
 	h.setBad()

@@ -283,7 +283,7 @@ func (b *Backend) removeObjects(ctx context.Context, due waiting) error {
 
 // commitFull has the kernel take a batch that is full, and empties it.
 func (b *Backend) commitFull(ctx context.Context, batch *nft.Batch) error {
-	if batch.Len() < batchLimit {
+	if batch.Len() < b.batchLimit {
 		return nil
 	}
 	if err := errors.Join(ctx.Err(), b.options.Conn.Commit(batch)); err != nil {

@@ -113,13 +113,11 @@ func TestClientForAllOthers(t *testing.T) {
 // Service has another protocol and an endpoint less, the next one forgets whom it has to.
 func TestClientsOfAWriteThatWasKilled(t *testing.T) {
 	const name = "default/web-1:http"
-	most := batchLimit
-	batchLimit = 1
-	defer func() { batchLimit = most }()
 	for _, f := range families {
 		for transactions := range 12 {
 			t.Run(f.Family.String(), func(t *testing.T) {
 				c := newClientsStand(t, f)
+				c.b.batchLimit = 1
 				h := &history{dies: -1}
 				c.sync = dataplane.NewSync(mortal{c.b, h})
 				c.write(sticky(f, 1, 3))

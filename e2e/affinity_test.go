@@ -167,6 +167,11 @@ func TestAffinityOfAService(t *testing.T) {
 		c := newCluster(t, b, baseScenario(t))
 		for _, f := range affineFamilies {
 			c.apply(map[string][]byte{"extra.yaml": affineManifests("")})
+			for _, n := range c.Nodes() { // in both families, of which an endpoint may have just left
+				if err := c.inForceOn(n); err != nil {
+					t.Fatal(err)
+				}
+			}
 			c.movesOn(f.places, ofFamily(f.v4, c.Client.Addrs))
 		}
 	})
